@@ -1,0 +1,694 @@
+"""The operators, on torch tensors.
+
+Notation: N sequences (rows), T packed tokens, H key heads, HV value heads (HV = r * H), K and V head sizes,
+D = 2*H*K + HV*V conv channels, W conv width, T_d draft tokens a row, C = 64 tokens a chunk.
+
+Shared by all operators:
+
+* **Pools** are updated in place, by slot. ``conv_pool`` is ``[slots, D, W-1]`` (raw inputs, oldest first) and
+  ``ssm_pool`` is ``[slots, HV, V, K]`` (K contiguous); the slot pitch ``stride(0)`` is free, inner strides are dense.
+* ``cache_indices[n]`` is the slot of row n, int32 or int64. -1 touches no state and yields zeros. Slots of live rows
+  are unique and below ``slots``; that is the caller's duty, because checking would read device memory.
+* ``query_start_loc`` is ``[N+1]``, int32 or int64, non-decreasing from 0; output rows at and after
+  ``query_start_loc[N]`` are zero. Value head h reads key head ``h // r``.
+* Gates, beta and state accumulation are float32; every stored value is rounded once.
+* Nothing reads device memory on the host, and work is ordered on the current stream.
+
+Raises, for every operator, before any launch and with no state touched: ``GdnValueError`` (shape, stride, device,
+value), ``GdnTypeError`` (dtype), ``GdnUnsupportedError`` (an option that is not implemented, or inputs that require a
+gradient), ``GdnNoKernelError`` (no kernel is built for this specialization).
+
+Formula (per token and value head; S is ``[V, K]``)::
+
+    g = -exp(A_log) * softplus(a + dt_bias)         beta = sigmoid(b)
+    S = exp(g) * S;  d = beta * (v - S k);  S = S + d k^T;  o = scale * S q
+
+Source: Yang, Kautz, Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024, with the gate
+parametrisation of Qwen3-Next.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sglang_gdn import _C
+from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError, GdnValueError
+from sglang_gdn.stats import count_call, fallback
+
+CHUNK_SIZE = 64
+
+__all__ = [
+    "CHUNK_SIZE",
+    "causal_conv1d",
+    "causal_conv1d_update",
+    "chunk_gated_delta_rule",
+    "fused_sigmoid_gating_delta_rule_update",
+    "gdn_commit",
+    "gdn_decode",
+    "gdn_gating",
+    "gdn_prefill",
+    "gdn_verify",
+]
+
+
+def causal_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    query_start_loc: Tensor,
+    conv_pool: Tensor | None = None,
+    cache_indices: Tensor | None = None,
+    has_initial_state: Tensor | None = None,
+    track_slots: Tensor | None = None,
+    track_lens: Tensor | None = None,
+    activation: str | None = "silu",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Depthwise causal convolution over packed sequences, reading and writing conv states by slot.
+
+    ``y[t, c] = act(bias[c] + sum_j weight[c, j] * x[t - (W-1) + j, c])``; the W-1 tokens before a row come from its
+    slot, or are zero where ``has_initial_state`` is False (whatever the slot holds).
+
+    Args:
+        x: ``[T, D]`` float32, bfloat16 or float16; unit stride on D, any row pitch.
+        weight: ``[D, W]`` dtype of ``x`` or float32; W in 2..4.
+        bias: ``[D]`` dtype of ``x`` or float32.
+        query_start_loc: ``[N+1]``.
+        conv_pool: ``[slots, D, W-1]`` float32, bfloat16 or float16. Without it every row starts from zeros.
+        cache_indices: ``[N]``; required with ``conv_pool``.
+        has_initial_state: ``[N]`` bool; default all True.
+        track_slots: ``[N]`` int32/int64; rows with a slot >= 0 also store the window that ends after
+            ``track_lens[n]`` tokens of the row to that slot of ``conv_pool``.
+        track_lens: ``[N]`` int32/int64, in tokens, within the row.
+        activation: ``"silu"``, ``"swish"`` or None.
+        out: ``[T, D]`` contiguous, dtype of ``x``; allocated if not given.
+
+    Returns:
+        ``[T, D]`` dtype of ``x``.
+
+    Writes in place: the named slots of ``conv_pool``.
+    """
+    op = "causal_conv1d"
+    _refuse_autograd(op, x=x, weight=weight, bias=bias)
+    silu = _is_silu(op, activation)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    _C.causal_conv1d(
+        _stream(x), x, weight, bias, conv_pool, query_start_loc, cache_indices, has_initial_state, track_slots,
+        track_lens, out, silu,
+    )  # fmt: skip
+    count_call(op, x.device.type)
+    return out
+
+
+def causal_conv1d_update(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    conv_pool: Tensor,
+    cache_indices: Tensor,
+    activation: str | None = "silu",
+    parent_tokens: Tensor | None = None,
+    intermediate_conv_window: Tensor | None = None,
+    intermediate_state_indices: Tensor | None = None,
+    disable_state_update: bool = False,
+    cache_seqlens: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The convolution of ``causal_conv1d`` for one or a few new tokens a row.
+
+    Args:
+        x: ``[N, D]`` or ``[N, T_d, D]``; unit stride on D.
+        weight, bias, activation: as in ``causal_conv1d``.
+        conv_pool: ``[slots, D, W-1]``.
+        cache_indices: ``[N]``.
+        parent_tokens: ``[N, T_d]`` int32/int64 for draft trees: index of the parent token, which must come earlier in
+            the row; -1 for the committed state. Default: a chain. Requires ``disable_state_update``.
+        intermediate_conv_window: ``[spec_slots, T_d, D, W-1]`` dtype of ``conv_pool``; receives the window after each
+            token at row ``intermediate_state_indices[n]``. Strides are free except the last, and windows of one row may
+            overlap in memory (then no tree).
+        intermediate_state_indices: ``[N]``; -1 stores nothing.
+        disable_state_update: leave ``conv_pool`` alone.
+        cache_seqlens: not supported (circular windows); must be None.
+        out: shape of ``x``, contiguous; allocated if not given.
+
+    Returns:
+        Shape and dtype of ``x``.
+
+    Writes in place: the named slots of ``conv_pool`` unless ``disable_state_update``; ``intermediate_conv_window``.
+    """
+    op = "causal_conv1d_update"
+    _refuse_autograd(op, x=x, weight=weight, bias=bias)
+    _refuse_option(op, "cache_seqlens", cache_seqlens)
+    silu = _is_silu(op, activation)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows, out_rows = (x, out) if x.dim() == 3 else (_with_token_dim(x), _with_token_dim(out))
+    _C.causal_conv1d_update(
+        _stream(x), rows, weight, bias, conv_pool, cache_indices, parent_tokens, intermediate_conv_window,
+        intermediate_state_indices, out_rows, silu, disable_state_update,
+    )  # fmt: skip
+    count_call(op, x.device.type)
+    return out
+
+
+def gdn_gating(A_log: Tensor, a: Tensor, b: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Log gates and write strengths: ``g = -exp(A_log) * softplus(a + dt_bias)`` and ``beta = sigmoid(b)``.
+
+    softplus has beta 1 and is linear above 20. Neither result is ever rounded to the dtype of ``a`` or ``b``.
+
+    Args:
+        A_log: ``[HV]`` float32, bfloat16 or float16.
+        a, b: ``[T, HV]`` float32, bfloat16 or float16; unit stride on HV, any row pitch.
+        dt_bias: ``[HV]`` float32, bfloat16 or float16.
+
+    Returns:
+        ``(g, beta)``, each ``[1, T, HV]`` float32; ``g <= 0``, natural log.
+    """
+    op = "gdn_gating"
+    _refuse_autograd(op, A_log=A_log, a=a, b=b, dt_bias=dt_bias)
+    g = torch.empty(a.shape, dtype=torch.float32, device=a.device)
+    beta = torch.empty_like(g)
+    _C.gdn_gating(_stream(a), A_log, a, b, dt_bias, g, beta)
+    count_call(op, a.device.type)
+    return g.unsqueeze(0), beta.unsqueeze(0)
+
+
+def chunk_gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    *,
+    use_qk_l2norm_in_kernel: bool = False,
+    state_layout: str = "kv",
+    head_first: bool = False,
+    ssm_pool: Tensor | None = None,
+    cache_indices: Tensor | None = None,
+    has_initial_state: Tensor | None = None,
+    track_state: Tensor | None = None,
+    track_chunk_idx: Tensor | None = None,
+    output_h: bool = False,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor]:
+    """Chunked (WY) prefill of the gated delta rule.
+
+    Two forms. **Dense**: ``initial_state`` in, ``final_state`` out, as in flash-linear-attention. **Pool**: pass
+    ``ssm_pool`` and ``cache_indices``; states are read and written in place by slot, and ``initial_state`` must be None.
+
+    Args:
+        q, k: ``[B, T, H, K]`` (B = 1 with ``cu_seqlens``) or ``[T, H, K]``; float32, bfloat16 or float16; unit stride
+            on K.
+        v: ``[B, T, HV, V]`` or ``[T, HV, V]``, dtype of ``q``; unit stride on V.
+        g: ``[B, T, HV]`` or ``[T, HV]`` float32, log gate (<= 0).
+        beta: shape of ``g``, float32.
+        scale: default ``K ** -0.5``.
+        initial_state: dense form only; float32, ``[N, HV, K, V]`` or ``[N, HV, V, K]`` as ``state_layout`` says.
+        output_final_state: dense form only; return the final states.
+        cu_seqlens: ``[N+1]`` int32/int64 offsets of packed rows; default: B rows of T tokens.
+        use_qk_l2norm_in_kernel: ``q * rsqrt(sum(q^2) + 1e-6)``, the same for k.
+        state_layout: ``"kv"`` (flash-linear-attention's default) or ``"vk"`` (that of the pool); dense form only.
+        head_first: not supported; must be False.
+        ssm_pool: ``[slots, HV, V, K]`` float32, bfloat16 or float16.
+        cache_indices: ``[N]``; required with ``ssm_pool``.
+        has_initial_state: ``[N]`` bool, pool form; False starts from zeros whatever the slot holds. Default all True.
+        track_state: ``[N, HV, V, K]`` float32 contiguous; receives, unrounded, the state before chunk
+            ``track_chunk_idx[n]`` of row n.
+        track_chunk_idx: ``[N]`` int32/int64, in chunks of 64 tokens from the start of the row; -1 = none. The index
+            ``ceil(L_n / 64)`` is the final state.
+        output_h: also return the state before every chunk.
+        out: ``[B, T, HV, V]`` or ``[T, HV, V]`` contiguous, dtype of ``v``; allocated if not given.
+
+    Returns:
+        ``(o, final_state)``, or ``(o, final_state, h)`` with ``output_h``. ``o`` has the shape and dtype of ``v``;
+        ``final_state`` is None in the pool form and without ``output_final_state``, else float32 in ``state_layout``;
+        ``h`` is ``[1, sum_n ceil(L_n / 64), HV, V, K]`` in the pool's dtype (float32 in the dense form). On devices
+        other than the CPU its length is the upper bound ``T // 64 + N``, zero-filled past the last chunk.
+
+    Writes in place: the named slots of ``ssm_pool``; ``track_state``.
+    """
+    op = "chunk_gated_delta_rule"
+    _refuse_autograd(op, q=q, k=k, v=v, g=g, beta=beta, initial_state=initial_state)
+    if head_first:
+        raise GdnUnsupportedError(f"{op}: head_first must be False; got True", op, "head_first")
+    if state_layout not in ("kv", "vk"):
+        raise GdnValueError(f"{op}: state_layout must be 'kv' or 'vk'; got {state_layout!r}", op, "state_layout")
+    batch = q.shape[0] if q.dim() == 4 else 1
+    tokens = q.shape[1] if q.dim() == 4 else q.shape[0]
+    if cu_seqlens is None:
+        cu_seqlens = torch.arange(0, (batch + 1) * tokens, max(tokens, 1), dtype=torch.int32, device=q.device)
+        if tokens == 0:
+            cu_seqlens = torch.zeros(batch + 1, dtype=torch.int32, device=q.device)
+    elif batch != 1:
+        raise GdnValueError(f"{op}: q must be [1, T, H, K] with cu_seqlens; got batch {batch}", op, "q")
+    rows = cu_seqlens.shape[0] - 1
+    dense = ssm_pool is None
+    if dense:
+        _refuse_option(op, "cache_indices", cache_indices, "without ssm_pool")
+        _refuse_option(op, "has_initial_state", has_initial_state, "without ssm_pool")
+        ssm_pool = _dense_states(op, q, v, rows, initial_state, state_layout)
+        cache_indices = torch.arange(rows, dtype=torch.int32, device=q.device)
+    else:
+        _refuse_option(op, "initial_state", initial_state, "with ssm_pool")
+        if output_final_state:
+            raise GdnValueError(
+                f"{op}: output_final_state must be False with ssm_pool (states are written in place); got True",
+                op, "output_final_state",
+            )  # fmt: skip
+        if cache_indices is None:
+            raise GdnValueError(f"{op}: cache_indices must be given with ssm_pool; got None", op, "cache_indices")
+    packed_q, packed_k, packed_v, packed_g, packed_beta = (
+        _pack_batch(op, name, x) for name, x in (("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta))
+    )
+    if out is None:
+        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    h = _empty_chunk_states(cu_seqlens, packed_v, ssm_pool) if output_h else None
+    _C.chunk_gated_delta_rule(
+        _stream(q), packed_q, packed_k, packed_v, packed_g, packed_beta, ssm_pool, cu_seqlens, cache_indices,
+        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _scale(scale, q), 
+        use_qk_l2norm_in_kernel, not dense or output_final_state,
+    )  # fmt: skip
+    count_call(op, q.device.type)
+    final_state = None
+    if dense and output_final_state:
+        final_state = ssm_pool.transpose(-1, -2).contiguous() if state_layout == "kv" else ssm_pool
+    return (out, final_state) if h is None else (out, final_state, h.unsqueeze(0))
+
+
+def fused_sigmoid_gating_delta_rule_update(
+    A_log: Tensor,
+    a: Tensor,
+    dt_bias: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    b: Tensor,
+    *,
+    ssm_pool: Tensor,
+    cache_indices: Tensor,
+    scale: float | None = None,
+    use_qk_l2norm_in_kernel: bool = True,
+    parent_tokens: Tensor | None = None,
+    intermediate_ssm: Tensor | None = None,
+    intermediate_state_indices: Tensor | None = None,
+    disable_state_update: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Gates, l2norm and delta update for one or a few tokens a row, in one pass over each state.
+
+    Args:
+        A_log, dt_bias: ``[HV]``, as in ``gdn_gating``.
+        a, b: ``[N, HV]`` or ``[N, T_d, HV]``; unit stride on HV.
+        q, k: ``[1, N, H, K]`` (one token a row) or ``[N, T_d, H, K]`` (with ``a`` ``[N, T_d, HV]``); unit stride on K.
+        v: ``[1, N, HV, V]`` or ``[N, T_d, HV, V]``, dtype of ``q``; unit stride on V.
+        ssm_pool: ``[slots, HV, V, K]`` float32, bfloat16 or float16.
+        cache_indices: ``[N]``.
+        scale: default ``K ** -0.5``.
+        use_qk_l2norm_in_kernel: as in ``chunk_gated_delta_rule``.
+        parent_tokens: ``[N, T_d]``, as in ``causal_conv1d_update``. Requires ``disable_state_update``.
+        intermediate_ssm: ``[spec_slots, T_d, HV, V, K]`` dtype of ``ssm_pool``; receives the state after each token.
+        intermediate_state_indices: ``[N]``; -1 stores nothing.
+        disable_state_update: leave ``ssm_pool`` alone.
+        out: shape of ``v``, contiguous; allocated if not given.
+
+    Returns:
+        Shape and dtype of ``v``.
+
+    Writes in place: the named slots of ``ssm_pool`` unless ``disable_state_update``; ``intermediate_ssm``.
+    """
+    op = "fused_sigmoid_gating_delta_rule_update"
+    _refuse_autograd(op, A_log=A_log, a=a, dt_bias=dt_bias, q=q, k=k, v=v, b=b)
+    if out is None:
+        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    if a.dim() == 3:
+        rows = (q, k, v, a, b, out)
+    else:
+        for name, x in (("q", q), ("k", k), ("v", v), ("out", out)):
+            if x.dim() != 4 or x.shape[0] != 1:
+                raise GdnValueError(
+                    f"{op}: {name} must be [1, N, heads, head size] when a is [N, HV]; got {list(x.shape)}", op, name
+                )
+        q_row, k_row, v_row, out_row = (x.transpose(0, 1) for x in (q, k, v, out))
+        rows = (q_row, k_row, v_row, _with_token_dim(a), _with_token_dim(b), out_row)
+    _C.fused_sigmoid_gating_delta_rule_update(
+        _stream(q), *rows[:5], A_log, dt_bias, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
+        intermediate_state_indices, rows[5], _scale(scale, q), use_qk_l2norm_in_kernel, disable_state_update,
+    )  # fmt: skip
+    count_call(op, q.device.type)
+    return out
+
+
+def gdn_prefill(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    conv_weight: Tensor,
+    conv_bias: Tensor | None = None,
+    A_log: Tensor,
+    dt_bias: Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    conv_pool: Tensor,
+    ssm_pool: Tensor,
+    query_start_loc: Tensor,
+    cache_indices: Tensor,
+    has_initial_state: Tensor | None = None,
+    track_slots: Tensor | None = None,
+    track_lens: Tensor | None = None,
+    track_state: Tensor | None = None,
+    track_chunk_idx: Tensor | None = None,
+    output_h: bool = False,
+    activation: str | None = "silu",
+    scale: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """A whole GDN layer between its projections, for packed rows: conv, SiLU, split, l2norm, gates, chunk rule.
+
+    Equals ``causal_conv1d`` -> ``gdn_gating`` -> ``chunk_gated_delta_rule(use_qk_l2norm_in_kernel=True)``, and is
+    composed of them (counted as a fallback) on a device that has no fused kernel.
+
+    Args:
+        mixed_qkv: ``[T, D]`` channel order q, k, v; unit stride on D, any row pitch.
+        a, b: ``[T, HV]``; unit stride on HV, any row pitch.
+        conv_weight, conv_bias, activation: as ``weight``, ``bias``, ``activation`` of ``causal_conv1d``.
+        A_log, dt_bias: ``[HV]``.
+        num_k_heads, num_v_heads, head_k_dim, head_v_dim: H, HV, K, V.
+        conv_pool: ``[slots, D, W-1]``.
+        ssm_pool: ``[slots, HV, V, K]``.
+        query_start_loc: ``[N+1]``.
+        cache_indices: ``[N]``.
+        has_initial_state: ``[N]`` bool, for both states. Default all True.
+        track_slots, track_lens: as in ``causal_conv1d``.
+        track_state, track_chunk_idx, output_h: as in ``chunk_gated_delta_rule``.
+        scale: default ``K ** -0.5``.
+        out: ``[1, T, HV, V]`` contiguous; allocated if not given.
+
+    Returns:
+        ``o`` ``[1, T, HV, V]`` dtype of ``mixed_qkv``, or ``(o, h)`` with ``output_h``.
+
+    Writes in place: the named slots of both pools; ``track_state``.
+    """
+    op = "gdn_prefill"
+    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    silu = _is_silu(op, activation)
+    tokens = mixed_qkv.shape[0]
+    if out is None:
+        out = mixed_qkv.new_empty((1, tokens, num_v_heads, head_v_dim))
+    packed_out = _pack_batch(op, "out", out)
+    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
+    gates_scratch = torch.empty((2, *a.shape), dtype=torch.float32, device=a.device)
+    h = _empty_chunk_states(query_start_loc, packed_out, ssm_pool) if output_h else None
+    try:
+        _C.gdn_prefill(
+            _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
+            dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, query_start_loc, cache_indices, has_initial_state,
+            track_slots, track_lens, track_state, track_chunk_idx, h, qkv_scratch, gates_scratch[0], gates_scratch[1],
+            packed_out, _scale(scale, head_k_dim), silu,
+        )  # fmt: skip
+        count_call(op, mixed_qkv.device.type)
+    except GdnNoKernelError as error:
+        fallback(op, str(error))
+        causal_conv1d(
+            mixed_qkv, conv_weight, conv_bias, query_start_loc=query_start_loc, conv_pool=conv_pool,
+            cache_indices=cache_indices, has_initial_state=has_initial_state, track_slots=track_slots,
+            track_lens=track_lens, activation=activation, out=qkv_scratch,
+        )  # fmt: skip
+        g, beta = gdn_gating(A_log, a, b, dt_bias)
+        q, k, v = _split_heads(qkv_scratch.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        result = chunk_gated_delta_rule(
+            q, k, v, g, beta, scale, cu_seqlens=query_start_loc, use_qk_l2norm_in_kernel=True, ssm_pool=ssm_pool,
+            cache_indices=cache_indices, has_initial_state=has_initial_state, track_state=track_state,
+            track_chunk_idx=track_chunk_idx, output_h=output_h, out=out,
+        )  # fmt: skip
+        return (result[0], result[2]) if len(result) == 3 else result[0]
+    return out if h is None else (out, h.unsqueeze(0))
+
+
+def gdn_decode(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    conv_weight: Tensor,
+    conv_bias: Tensor | None = None,
+    A_log: Tensor,
+    dt_bias: Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    conv_pool: Tensor,
+    ssm_pool: Tensor,
+    cache_indices: Tensor,
+    activation: str | None = "silu",
+    scale: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """A whole GDN layer between its projections, for one new token a row.
+
+    Equals ``causal_conv1d_update`` -> ``fused_sigmoid_gating_delta_rule_update``, and is composed of them (counted as a
+    fallback) on a device that has no fused kernel.
+
+    Args:
+        mixed_qkv: ``[N, D]`` channel order q, k, v; unit stride on D, any row pitch.
+        a, b: ``[N, HV]``; unit stride on HV, any row pitch.
+        conv_pool, ssm_pool, cache_indices: as in ``gdn_prefill``; the others too.
+        out: ``[1, N, HV, V]`` contiguous; allocated if not given.
+
+    Returns:
+        ``[1, N, HV, V]`` dtype of ``mixed_qkv``.
+
+    Writes in place: the named slots of both pools.
+    """
+    op = "gdn_decode"
+    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    silu = _is_silu(op, activation)
+    if out is None:
+        out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
+    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
+    try:
+        _C.gdn_decode(
+            _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
+            dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, qkv_scratch, _pack_batch(op, "out", out),
+            _scale(scale, head_k_dim), silu,
+        )  # fmt: skip
+        count_call(op, mixed_qkv.device.type)
+    except GdnNoKernelError as error:
+        fallback(op, str(error))
+        causal_conv1d_update(
+            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation,
+            out=qkv_scratch,
+        )  # fmt: skip
+        q, k, v = _split_heads(qkv_scratch.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        fused_sigmoid_gating_delta_rule_update(
+            A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale, out=out
+        )
+    return out
+
+
+def gdn_verify(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    conv_weight: Tensor,
+    conv_bias: Tensor | None = None,
+    A_log: Tensor,
+    dt_bias: Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    conv_pool: Tensor,
+    ssm_pool: Tensor,
+    cache_indices: Tensor,
+    intermediate_ssm: Tensor,
+    intermediate_conv_window: Tensor,
+    intermediate_state_indices: Tensor,
+    parent_tokens: Tensor | None = None,
+    activation: str | None = "silu",
+    scale: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``gdn_decode`` for T_d draft tokens a row that commits nothing; see ``gdn_commit``.
+
+    Args:
+        mixed_qkv: ``[N, T_d, D]``; unit stride on D; T_d in 1..16.
+        a, b: ``[N, T_d, HV]``; unit stride on HV.
+        conv_pool, ssm_pool: as in ``gdn_decode``; only read.
+        intermediate_ssm: ``[spec_slots, T_d, HV, V, K]`` dtype of ``ssm_pool``: state after each draft token.
+        intermediate_conv_window: ``[spec_slots, T_d, D, W-1]`` dtype of ``conv_pool``: window after each draft token;
+            may be an overlapping view for chains.
+        intermediate_state_indices: ``[N]`` row of the intermediate buffers; -1 stores nothing.
+        parent_tokens: ``[N, T_d]`` int32/int64 for trees, as in ``causal_conv1d_update``; default a chain.
+        out: ``[N, T_d, HV, V]`` contiguous; allocated if not given.
+
+    Returns:
+        ``[N, T_d, HV, V]`` dtype of ``mixed_qkv``.
+
+    Writes in place: the two intermediate buffers.
+    """
+    op = "gdn_verify"
+    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    silu = _is_silu(op, activation)
+    if out is None:
+        out = mixed_qkv.new_empty((*mixed_qkv.shape[:2], num_v_heads, head_v_dim))
+    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
+    try:
+        _C.gdn_verify(
+            _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
+            dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
+            intermediate_conv_window, intermediate_state_indices, qkv_scratch, out, _scale(scale, head_k_dim), silu,
+        )  # fmt: skip
+        count_call(op, mixed_qkv.device.type)
+    except GdnNoKernelError as error:
+        fallback(op, str(error))
+        causal_conv1d_update(
+            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation,
+            parent_tokens=parent_tokens, intermediate_conv_window=intermediate_conv_window,
+            intermediate_state_indices=intermediate_state_indices, disable_state_update=True, out=qkv_scratch,
+        )  # fmt: skip
+        q, k, v = _split_heads(qkv_scratch, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        fused_sigmoid_gating_delta_rule_update(
+            A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale,
+            parent_tokens=parent_tokens, intermediate_ssm=intermediate_ssm,
+            intermediate_state_indices=intermediate_state_indices, disable_state_update=True, out=out,
+        )  # fmt: skip
+    return out
+
+
+def gdn_commit(
+    *,
+    conv_pool: Tensor,
+    ssm_pool: Tensor,
+    cache_indices: Tensor,
+    intermediate_ssm: Tensor,
+    intermediate_conv_window: Tensor,
+    intermediate_state_indices: Tensor,
+    last_steps: Tensor,
+) -> None:
+    """Makes the state after one verified token the committed state of its row.
+
+    Args:
+        conv_pool, ssm_pool, cache_indices, intermediate_*: those of ``gdn_verify``.
+        last_steps: ``[N]`` int32/int64, index of the last accepted draft token; -1 (none accepted) and anything outside
+            ``[0, T_d)`` leaves the slot alone.
+
+    Writes in place: the named slots of both pools.
+    """
+    _C.gdn_commit(
+        _stream(ssm_pool), conv_pool, ssm_pool, cache_indices, intermediate_ssm, intermediate_conv_window,
+        intermediate_state_indices, last_steps,
+    )  # fmt: skip
+    count_call("gdn_commit", ssm_pool.device.type)
+
+
+def _stream(x: Tensor) -> int:
+    if x.is_cpu:
+        return 0
+    if x.is_cuda:
+        return torch.cuda.current_stream(x.device).cuda_stream
+    return getattr(torch, x.device.type).current_stream(x.device).npu_stream
+
+
+def _scale(scale: float | None, q: Tensor | int) -> float:
+    if scale is not None:
+        return scale
+    return (q if isinstance(q, int) else q.shape[-1]) ** -0.5
+
+
+def _is_silu(op: str, activation: str | None) -> bool:
+    if activation not in (None, "silu", "swish"):
+        raise GdnValueError(f"{op}: activation must be 'silu', 'swish' or None; got {activation!r}", op, "activation")
+    return activation is not None
+
+
+def _refuse_option(op: str, name: str, value: object, when: str = "") -> None:
+    if value is not None:
+        raise GdnUnsupportedError(f"{op}: {name} must be None{' ' + when if when else ''}; got a value", op, name)
+
+
+def _refuse_autograd(op: str, **tensors: Tensor | None) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, x in tensors.items():
+        if x is not None and x.requires_grad:
+            raise GdnUnsupportedError(
+                f"{op}: {name} must not require a gradient (inference only; use torch.no_grad()); got requires_grad",
+                op, name,
+            )  # fmt: skip
+
+
+def _with_token_dim(x: Tensor) -> Tensor:
+    return x.unsqueeze(1)
+
+
+def _pack_batch(op: str, name: str, x: Tensor) -> Tensor:
+    """[B, T, ...] -> [B*T, ...] as a view; [T, ...] unchanged. Gates are 2-D packed, heads 3-D."""
+    packed_dims = 2 if name in ("g", "beta") else 3
+    if x.dim() == packed_dims:
+        return x
+    if x.dim() != packed_dims + 1:
+        raise GdnValueError(
+            f"{op}: {name} must have {packed_dims} or {packed_dims + 1} dimensions; got {list(x.shape)}", op, name
+        )
+    if x.shape[0] == 1:
+        return x[0]
+    try:
+        return x.view(x.shape[0] * x.shape[1], *x.shape[2:])
+    except RuntimeError:
+        raise GdnValueError(
+            f"{op}: {name} must have a batch stride of T * token stride; got shape {list(x.shape)} strides "
+            f"{list(x.stride())}", op, name,
+        ) from None  # fmt: skip
+
+
+def _split_heads(
+    qkv: Tensor, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[..., T, D] -> q, k [..., T, H, K] and v [..., T, HV, V], as views."""
+    key_dim = num_k_heads * head_k_dim
+    q, k, v = qkv.split([key_dim, key_dim, num_v_heads * head_v_dim], dim=-1)
+    return (
+        q.unflatten(-1, (num_k_heads, head_k_dim)),
+        k.unflatten(-1, (num_k_heads, head_k_dim)),
+        v.unflatten(-1, (num_v_heads, head_v_dim)),
+    )
+
+
+def _dense_states(
+    op: str, q: Tensor, v: Tensor, rows: int, initial_state: Tensor | None, state_layout: str
+) -> Tensor:
+    """A private [N, HV, V, K] float32 pool for the dense form."""
+    heads, head_v_dim, head_k_dim = v.shape[-2], v.shape[-1], q.shape[-1]
+    if initial_state is None:
+        return torch.zeros((rows, heads, head_v_dim, head_k_dim), dtype=torch.float32, device=q.device)
+    wanted = (rows, heads, *((head_k_dim, head_v_dim) if state_layout == "kv" else (head_v_dim, head_k_dim)))
+    if tuple(initial_state.shape) != wanted:
+        raise GdnValueError(
+            f"{op}: initial_state must be {list(wanted)} for state_layout {state_layout!r}; got "
+            f"{list(initial_state.shape)}", op, "initial_state",
+        )  # fmt: skip
+    states = initial_state.transpose(-1, -2) if state_layout == "kv" else initial_state
+    return torch.empty(states.shape, dtype=torch.float32, device=q.device).copy_(states)
+
+
+def _empty_chunk_states(query_start_loc: Tensor, packed_v: Tensor, ssm_pool: Tensor) -> Tensor:
+    rows = query_start_loc.shape[0] - 1
+    if query_start_loc.is_cpu:
+        lengths = query_start_loc.diff()
+        chunks = int(((lengths + CHUNK_SIZE - 1) // CHUNK_SIZE).sum())
+        return torch.empty((chunks, *ssm_pool.shape[1:]), dtype=ssm_pool.dtype)
+    bound = min(packed_v.shape[0], packed_v.shape[0] // CHUNK_SIZE + rows)
+    return torch.zeros((bound, *ssm_pool.shape[1:]), dtype=ssm_pool.dtype, device=ssm_pool.device)
