@@ -1,0 +1,85 @@
+# make test    lint, build with warnings as errors, all tests
+# make demo    serve a small hybrid model on the CPU and show prefix reuse
+# make bench   measure the operators on the CPU; wants an otherwise idle machine
+# make wheel   dist/*.whl
+# make lint    what `make test` checks before it builds
+# make clean   remove what was built, keep the virtual environment
+#
+# A fresh machine needs Python 3.11 or newer with venv, a C++20 compiler and make; the rest is installed into $(VENV).
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+PYTHON ?= $(firstword $(foreach python,python3.11 python3.12 python3.13 python3,$(shell command -v $(python))))
+SGLANG_VERSION ?= 0.5.23
+CMAKE_ARGS ?=
+
+BIN := $(VENV)/bin
+ENVIRONMENT := $(VENV)/.environment.stamp
+INSTALLED := $(VENV)/.installed.stamp
+WHEEL := dist/.wheel.stamp
+PEERS := build/peers/.stamp
+
+# Folders are listed too: their time changes when a file is removed.
+SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
+  $(shell find csrc cmake sglang_gdn python -name __pycache__ -prune -o -print)
+CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
+  \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
+
+.PHONY: help test demo bench wheel lint clean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(ENVIRONMENT): pyproject.toml | $(BIN)/python
+	@echo "installing SGLang $(SGLANG_VERSION), the build and the test tools: about 10 minutes the first time"
+	$(BIN)/pip install --quiet --disable-pip-version-check sglang==$(SGLANG_VERSION) \
+	  $$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(*(r.replace(" ", "") for r in p["build-system"]["requires"] + p["project"]["optional-dependencies"]["test"]))') \
+	  cmake ninja
+	touch $@
+
+# One build folder for every build: only what changed is compiled again.
+$(WHEEL): $(SOURCES) $(ENVIRONMENT)
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist \
+	  -Cbuild-dir=build/wheel -Ccmake.define.SGLANG_GDN_WERROR=ON $(CMAKE_ARGS) .
+	touch $@
+
+$(INSTALLED): $(WHEEL)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	touch $@
+
+wheel: $(WHEEL)
+	@ls -l dist/*.whl
+
+lint: $(ENVIRONMENT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+test: lint $(INSTALLED)
+	$(BIN)/python -m pytest tests/contract tests/packaging tests/serving
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py
+
+# FLA stays out of the environment: transformers calls FLA's GPU kernels as soon as it can import them.
+$(PEERS): Makefile | $(ENVIRONMENT)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) fla-core==0.6.0
+	touch $@
+
+bench: $(INSTALLED) $(PEERS)
+	$(BIN)/python -m sglang_gdn bench --device cpu --peer-path $(dir $(PEERS)) --output benchmarks/results
+	$(BIN)/python benchmarks/table.py --write README.md
+
+clean:
+	rm -rf build dist .demo $(INSTALLED)
