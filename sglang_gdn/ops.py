@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from sglang_gdn import _C
-from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError, GdnValueError
+from sglang_gdn.errors import GdnNoKernelError, GdnTypeError, GdnUnsupportedError, GdnValueError
 from sglang_gdn.stats import count_call, fallback
 
 CHUNK_SIZE = 64
@@ -91,7 +91,7 @@ def causal_conv1d(
     Writes in place: the named slots of ``conv_pool``.
     """
     op = "causal_conv1d"
-    _refuse_autograd(op, x=x, weight=weight, bias=bias)
+    _check_inputs(op, ("bias", bias), ("out", out), x=x, weight=weight)
     silu = _is_silu(op, activation)
     if out is None:
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -141,7 +141,7 @@ def causal_conv1d_update(
     Writes in place: the named slots of ``conv_pool`` unless ``disable_state_update``; ``intermediate_conv_window``.
     """
     op = "causal_conv1d_update"
-    _refuse_autograd(op, x=x, weight=weight, bias=bias)
+    _check_inputs(op, ("bias", bias), ("out", out), x=x, weight=weight)
     _refuse_option(op, "cache_seqlens", cache_seqlens)
     silu = _is_silu(op, activation)
     if out is None:
@@ -169,7 +169,7 @@ def gdn_gating(A_log: Tensor, a: Tensor, b: Tensor, dt_bias: Tensor) -> tuple[Te
         ``(g, beta)``, each ``[1, T, HV]`` float32; ``g <= 0``, natural log.
     """
     op = "gdn_gating"
-    _refuse_autograd(op, A_log=A_log, a=a, b=b, dt_bias=dt_bias)
+    _check_inputs(op, A_log=A_log, a=a, b=b, dt_bias=dt_bias)
     g = torch.empty(a.shape, dtype=torch.float32, device=a.device)
     beta = torch.empty_like(g)
     _C.gdn_gating(_stream(a), A_log, a, b, dt_bias, g, beta)
@@ -236,7 +236,10 @@ def chunk_gated_delta_rule(
     Writes in place: the named slots of ``ssm_pool``; ``track_state``.
     """
     op = "chunk_gated_delta_rule"
-    _refuse_autograd(op, q=q, k=k, v=v, g=g, beta=beta, initial_state=initial_state)
+    _check_inputs(
+        op, ("initial_state", initial_state), ("ssm_pool", ssm_pool), ("cu_seqlens", cu_seqlens), ("out", out),
+        q=q, k=k, v=v, g=g, beta=beta,
+    )  # fmt: skip
     if head_first:
         raise GdnUnsupportedError(f"{op}: head_first must be False; got True", op, "head_first")
     if state_layout not in ("kv", "vk"):
@@ -325,7 +328,7 @@ def fused_sigmoid_gating_delta_rule_update(
     Writes in place: the named slots of ``ssm_pool`` unless ``disable_state_update``; ``intermediate_ssm``.
     """
     op = "fused_sigmoid_gating_delta_rule_update"
-    _refuse_autograd(op, A_log=A_log, a=a, dt_bias=dt_bias, q=q, k=k, v=v, b=b)
+    _check_inputs(op, ("out", out), A_log=A_log, a=a, dt_bias=dt_bias, q=q, k=k, v=v, b=b)
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if a.dim() == 3:
@@ -400,7 +403,10 @@ def gdn_prefill(
     Writes in place: the named slots of both pools; ``track_state``.
     """
     op = "gdn_prefill"
-    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    _check_inputs(
+        op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
+        A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool, query_start_loc=query_start_loc,
+    )  # fmt: skip
     silu = _is_silu(op, activation)
     tokens = mixed_qkv.shape[0]
     if out is None:
@@ -472,7 +478,10 @@ def gdn_decode(
     Writes in place: the named slots of both pools.
     """
     op = "gdn_decode"
-    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    _check_inputs(
+        op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
+        A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
+    )  # fmt: skip
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
@@ -540,7 +549,10 @@ def gdn_verify(
     Writes in place: the two intermediate buffers.
     """
     op = "gdn_verify"
-    _refuse_autograd(op, mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight, A_log=A_log, dt_bias=dt_bias)
+    _check_inputs(
+        op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
+        A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
+    )  # fmt: skip
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((*mixed_qkv.shape[:2], num_v_heads, head_v_dim))
@@ -587,6 +599,7 @@ def gdn_commit(
 
     Writes in place: the named slots of both pools.
     """
+    _check_inputs("gdn_commit", ssm_pool=ssm_pool)
     _C.gdn_commit(
         _stream(ssm_pool), conv_pool, ssm_pool, cache_indices, intermediate_ssm, intermediate_conv_window,
         intermediate_state_indices, last_steps,
@@ -595,11 +608,11 @@ def gdn_commit(
 
 
 def _stream(x: Tensor) -> int:
-    if x.is_cpu:
-        return 0
     if x.is_cuda:
         return torch.cuda.current_stream(x.device).cuda_stream
-    return getattr(torch, x.device.type).current_stream(x.device).npu_stream
+    if x.device.type == "npu":
+        return torch.npu.current_stream(x.device).npu_stream
+    return 0
 
 
 def _scale(scale: float | None, q: Tensor | int) -> float:
@@ -619,11 +632,16 @@ def _refuse_option(op: str, name: str, value: object, when: str = "") -> None:
         raise GdnUnsupportedError(f"{op}: {name} must be None{' ' + when if when else ''}; got a value", op, name)
 
 
-def _refuse_autograd(op: str, **tensors: Tensor | None) -> None:
-    if not torch.is_grad_enabled():
-        return
-    for name, x in tensors.items():
-        if x is not None and x.requires_grad:
+def _check_inputs(op: str, *optional: tuple[str, Tensor | None], **required: Tensor) -> None:
+    """Refuses what is no tensor, and inputs that want a gradient."""
+    grad_enabled = torch.is_grad_enabled()
+    for name, x in (*required.items(), *optional):
+        if not isinstance(x, Tensor):
+            if x is None and name not in required:
+                continue
+            got = "None" if x is None else type(x).__name__
+            raise GdnTypeError(f"{op}: {name} must be a torch.Tensor; got {got}", op, name)
+        if grad_enabled and x.requires_grad:
             raise GdnUnsupportedError(
                 f"{op}: {name} must not require a gradient (inference only; use torch.no_grad()); got requires_grad",
                 op, name,
@@ -667,9 +685,7 @@ def _split_heads(
     )
 
 
-def _dense_states(
-    op: str, q: Tensor, v: Tensor, rows: int, initial_state: Tensor | None, state_layout: str
-) -> Tensor:
+def _dense_states(op: str, q: Tensor, v: Tensor, rows: int, initial_state: Tensor | None, state_layout: str) -> Tensor:
     """A private [N, HV, V, K] float32 pool for the dense form."""
     heads, head_v_dim, head_k_dim = v.shape[-2], v.shape[-1], q.shape[-1]
     if initial_state is None:

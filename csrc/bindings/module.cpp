@@ -37,9 +37,9 @@ void dispatch(const Args& args, int64_t work, uintptr_t stream) {
 
 int64_t dim(const TensorRef& tensor, int i) { return i < tensor.ndim ? tensor.shape[i] : 0; }
 
-void causal_conv1d(uintptr_t stream, nb::handle x, nb::handle weight, nb::handle bias, nb::handle conv_pool,
-                   nb::handle query_start_loc, nb::handle cache_indices, nb::handle has_initial_state,
-                   nb::handle track_slots, nb::handle track_lens, nb::handle out, bool silu) {
+void causal_conv1d(uintptr_t stream, PyTensor x, PyTensor weight, PyTensor bias, PyTensor conv_pool,
+                   PyTensor query_start_loc, PyTensor cache_indices, PyTensor has_initial_state, PyTensor track_slots,
+                   PyTensor track_lens, PyTensor out, bool silu) {
   CausalConv1dArgs args;
   READ(args, x);
   READ(args, weight);
@@ -55,9 +55,9 @@ void causal_conv1d(uintptr_t stream, nb::handle x, nb::handle weight, nb::handle
   dispatch(args, args.x.numel(), stream);
 }
 
-void causal_conv1d_update(uintptr_t stream, nb::handle x, nb::handle weight, nb::handle bias, nb::handle conv_pool,
-                          nb::handle cache_indices, nb::handle parent_tokens, nb::handle intermediate_conv_window,
-                          nb::handle intermediate_state_indices, nb::handle out, bool silu, bool disable_state_update) {
+void causal_conv1d_update(uintptr_t stream, PyTensor x, PyTensor weight, PyTensor bias, PyTensor conv_pool,
+                          PyTensor cache_indices, PyTensor parent_tokens, PyTensor intermediate_conv_window,
+                          PyTensor intermediate_state_indices, PyTensor out, bool silu, bool disable_state_update) {
   CausalConv1dUpdateArgs args;
   READ(args, x);
   READ(args, weight);
@@ -73,8 +73,7 @@ void causal_conv1d_update(uintptr_t stream, nb::handle x, nb::handle weight, nb:
   dispatch(args, args.x.numel(), stream);
 }
 
-void gdn_gating(uintptr_t stream, nb::handle A_log, nb::handle a, nb::handle b, nb::handle dt_bias, nb::handle g,
-                nb::handle beta) {
+void gdn_gating(uintptr_t stream, PyTensor A_log, PyTensor a, PyTensor b, PyTensor dt_bias, PyTensor g, PyTensor beta) {
   GdnGatingArgs args;
   READ(args, A_log);
   READ(args, a);
@@ -85,10 +84,10 @@ void gdn_gating(uintptr_t stream, nb::handle A_log, nb::handle a, nb::handle b, 
   dispatch(args, args.a.numel(), stream);
 }
 
-void chunk_gated_delta_rule(uintptr_t stream, nb::handle q, nb::handle k, nb::handle v, nb::handle g, nb::handle beta,
-                            nb::handle ssm_pool, nb::handle query_start_loc, nb::handle cache_indices,
-                            nb::handle has_initial_state, nb::handle track_state, nb::handle track_chunk_idx,
-                            nb::handle h, nb::handle out, float scale, bool qk_l2norm, bool update_state) {
+void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v, PyTensor g, PyTensor beta,
+                            PyTensor ssm_pool, PyTensor query_start_loc, PyTensor cache_indices,
+                            PyTensor has_initial_state, PyTensor track_state, PyTensor track_chunk_idx, PyTensor h,
+                            PyTensor out, float scale, bool qk_l2norm, bool update_state) {
   ChunkGatedDeltaRuleArgs args;
   READ(args, q);
   READ(args, k);
@@ -109,11 +108,11 @@ void chunk_gated_delta_rule(uintptr_t stream, nb::handle q, nb::handle k, nb::ha
   dispatch(args, args.v.numel(), stream);
 }
 
-void fused_sigmoid_gating_delta_rule_update(uintptr_t stream, nb::handle q, nb::handle k, nb::handle v, nb::handle a,
-                                            nb::handle b, nb::handle A_log, nb::handle dt_bias, nb::handle ssm_pool,
-                                            nb::handle cache_indices, nb::handle parent_tokens,
-                                            nb::handle intermediate_ssm, nb::handle intermediate_state_indices,
-                                            nb::handle out, float scale, bool qk_l2norm, bool disable_state_update) {
+void fused_sigmoid_gating_delta_rule_update(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v, PyTensor a,
+                                            PyTensor b, PyTensor A_log, PyTensor dt_bias, PyTensor ssm_pool,
+                                            PyTensor cache_indices, PyTensor parent_tokens, PyTensor intermediate_ssm,
+                                            PyTensor intermediate_state_indices, PyTensor out, float scale,
+                                            bool qk_l2norm, bool disable_state_update) {
   FusedSigmoidGatingDeltaRuleUpdateArgs args;
   READ(args, q);
   READ(args, k);
@@ -135,12 +134,11 @@ void fused_sigmoid_gating_delta_rule_update(uintptr_t stream, nb::handle q, nb::
 }
 
 void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
-                 nb::handle conv_weight, nb::handle conv_bias, nb::handle A_log, nb::handle dt_bias,
-                 nb::handle mixed_qkv, nb::handle a, nb::handle b, nb::handle conv_pool, nb::handle ssm_pool,
-                 nb::handle query_start_loc, nb::handle cache_indices, nb::handle has_initial_state,
-                 nb::handle track_slots, nb::handle track_lens, nb::handle track_state, nb::handle track_chunk_idx,
-                 nb::handle h, nb::handle qkv_scratch, nb::handle g_scratch, nb::handle beta_scratch, nb::handle out,
-                 float scale, bool silu) {
+                 PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
+                 PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor query_start_loc,
+                 PyTensor cache_indices, PyTensor has_initial_state, PyTensor track_slots, PyTensor track_lens,
+                 PyTensor track_state, PyTensor track_chunk_idx, PyTensor h, PyTensor qkv_scratch, PyTensor g_scratch,
+                 PyTensor beta_scratch, PyTensor out, float scale, bool silu) {
   GdnPrefillArgs args;
   args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
   READ_WEIGHT(args, conv_weight);
@@ -170,9 +168,9 @@ void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int
 }
 
 void gdn_decode(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
-                nb::handle conv_weight, nb::handle conv_bias, nb::handle A_log, nb::handle dt_bias,
-                nb::handle mixed_qkv, nb::handle a, nb::handle b, nb::handle conv_pool, nb::handle ssm_pool,
-                nb::handle cache_indices, nb::handle qkv_scratch, nb::handle out, float scale, bool silu) {
+                PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
+                PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices,
+                PyTensor qkv_scratch, PyTensor out, float scale, bool silu) {
   GdnDecodeArgs args;
   args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
   READ_WEIGHT(args, conv_weight);
@@ -193,11 +191,10 @@ void gdn_decode(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int6
 }
 
 void gdn_verify(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
-                nb::handle conv_weight, nb::handle conv_bias, nb::handle A_log, nb::handle dt_bias,
-                nb::handle mixed_qkv, nb::handle a, nb::handle b, nb::handle conv_pool, nb::handle ssm_pool,
-                nb::handle cache_indices, nb::handle parent_tokens, nb::handle intermediate_ssm,
-                nb::handle intermediate_conv_window, nb::handle intermediate_state_indices, nb::handle qkv_scratch,
-                nb::handle out, float scale, bool silu) {
+                PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
+                PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices,
+                PyTensor parent_tokens, PyTensor intermediate_ssm, PyTensor intermediate_conv_window,
+                PyTensor intermediate_state_indices, PyTensor qkv_scratch, PyTensor out, float scale, bool silu) {
   GdnVerifyArgs args;
   args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
   READ_WEIGHT(args, conv_weight);
@@ -221,9 +218,9 @@ void gdn_verify(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int6
   dispatch(args, args.mixed_qkv.numel(), stream);
 }
 
-void gdn_commit(uintptr_t stream, nb::handle conv_pool, nb::handle ssm_pool, nb::handle cache_indices,
-                nb::handle intermediate_ssm, nb::handle intermediate_conv_window, nb::handle intermediate_state_indices,
-                nb::handle last_steps) {
+void gdn_commit(uintptr_t stream, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices,
+                PyTensor intermediate_ssm, PyTensor intermediate_conv_window, PyTensor intermediate_state_indices,
+                PyTensor last_steps) {
   GdnCommitArgs args;
   READ(args, conv_pool);
   READ(args, ssm_pool);
@@ -349,7 +346,6 @@ NB_MODULE(_C, m) {
   register_ascend_kernels();
 #endif
 
-  // Optional tensors accept None; a nb::handle takes any object, and TorchTensorReader names the argument it refuses.
   m.def("causal_conv1d", &causal_conv1d);
   m.def("causal_conv1d_update", &causal_conv1d_update);
   m.def("gdn_gating", &gdn_gating);

@@ -1,5 +1,7 @@
 #include "bindings/torch_tensor.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 namespace nb = nanobind;
@@ -41,7 +43,8 @@ TorchTensorReader::TorchTensorReader() {
   type_ = intern("type");
   index_ = intern("index");
   const nb::object torch = nb::module_::import_("torch");
-  for (DType dtype : kDTypes) torch_dtypes_[static_cast<int>(dtype)] = torch.attr(to_string(dtype)).release().ptr();
+  for (DType dtype : kDTypes)
+    torch_dtypes_[static_cast<int>(dtype)] = nb::object(torch.attr(to_string(dtype))).release().ptr();
 }
 
 const TorchTensorReader& TorchTensorReader::instance() {
@@ -57,13 +60,14 @@ DType TorchTensorReader::dtype_of(PyObject* dtype, const char* op, const char* a
                           nb::str(nb::handle(dtype)).c_str());
 }
 
-TensorRef TorchTensorReader::read(nb::handle tensor, const char* op, const char* argument) {
+TensorRef TorchTensorReader::read(PyTensor py_tensor, const char* op, const char* argument) {
+  const nb::handle tensor = py_tensor.object;
   TensorRef ref;
   if (tensor.is_none()) return ref;
   const TorchTensorReader& names = instance();
   if (!PyObject_HasAttr(tensor.ptr(), names.data_ptr_))
     throw ArgumentError(ErrorKind::type, op, argument,
-                        std::string("must be a torch.Tensor; got ") + nb::str(nb::handle(tensor.type())).c_str());
+                        std::string("must be a torch.Tensor; got ") + nb::type_name(tensor.type()).c_str());
   ref.present = true;
   ref.dtype = names.dtype_of(attribute(tensor, names.dtype_).ptr(), op, argument);
   if (attribute(tensor, names.is_cpu_).ptr() != Py_True) {

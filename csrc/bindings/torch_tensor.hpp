@@ -9,9 +9,14 @@
 // copied, so a kernel writes to the caller's memory, and no libtorch is linked.
 namespace gdn {
 
+// Any Python object, None included; TorchTensorReader names the argument that is not a tensor.
+struct PyTensor {
+  nanobind::handle object;
+};
+
 class TorchTensorReader {
  public:
-  static TensorRef read(nanobind::handle tensor, const char* op, const char* argument);
+  static TensorRef read(PyTensor tensor, const char* op, const char* argument);
 
  private:
   TorchTensorReader();
@@ -30,3 +35,15 @@ class TorchTensorReader {
 };
 
 }  // namespace gdn
+
+template <>
+struct nanobind::detail::has_arg_defaults<gdn::PyTensor> : std::true_type {};
+
+template <>
+struct nanobind::detail::type_caster<gdn::PyTensor> {
+  NB_TYPE_CASTER(gdn::PyTensor, const_name("torch.Tensor | None"))
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    value.object = source;
+    return true;
+  }
+};

@@ -47,7 +47,7 @@ class Checker {
   }
 
   void require_present(const char* name, const TensorRef& tensor) const {
-    if (!tensor) fail(ErrorKind::type, name, "a tensor", "None");
+    if (!tensor) fail(ErrorKind::type, name, "a torch.Tensor", "None");
   }
 
   void together(const char* name, const TensorRef& tensor, const char* other_name, const TensorRef& other) const {
