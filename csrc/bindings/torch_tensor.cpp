@@ -30,6 +30,55 @@ int64_t int_at(nb::handle tuple, Py_ssize_t i) {
   return PyLong_AsLongLong(item);
 }
 
+// The part of DLPack 1.3's ABI that reading a borrowed tensor needs.
+struct DLTensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t dtype_code, dtype_bits;
+  uint16_t dtype_lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+
+struct DLPackExchangeApi {
+  uint32_t major_version, minor_version;
+  DLPackExchangeApi* previous;
+  void* managed_tensor_allocator;
+  void* managed_tensor_from_py_object;
+  void* managed_tensor_to_py_object;
+  int (*dltensor_from_py_object)(void* py_object, void* dltensor);
+  void* current_work_stream;
+};
+
+constexpr uint32_t kDlpackMajorVersion = 1;
+
+bool to_dtype(uint8_t code, uint8_t bits, DType& dtype) {
+  constexpr uint8_t kInt = 0, kFloat = 2, kBfloat = 4, kBool = 6;
+  if (code == kFloat && bits == 32)
+    dtype = DType::f32;
+  else if (code == kBfloat && bits == 16)
+    dtype = DType::bf16;
+  else if (code == kFloat && bits == 16)
+    dtype = DType::f16;
+  else if (code == kInt && bits == 32)
+    dtype = DType::i32;
+  else if (code == kInt && bits == 64)
+    dtype = DType::i64;
+  else if (code == kBool && bits == 8)
+    dtype = DType::boolean;
+  else
+    return false;
+  return true;
+}
+
+bool to_device(int32_t type, Device& device) {
+  constexpr int32_t kCpu = 1, kCuda = 2;
+  device = type == kCuda ? Device::cuda : Device::cpu;
+  return type == kCpu || type == kCuda;
+}
+
 }  // namespace
 
 TorchTensorReader::TorchTensorReader() {
@@ -43,6 +92,16 @@ TorchTensorReader::TorchTensorReader() {
   type_ = intern("type");
   index_ = intern("index");
   const nb::object torch = nb::module_::import_("torch");
+  const nb::object tensor_type = torch.attr("Tensor");
+  tensor_type_ = tensor_type.inc_ref().ptr();
+  if (nb::hasattr(tensor_type, "__dlpack_c_exchange_api__")) {
+    const nb::object capsule = tensor_type.attr("__dlpack_c_exchange_api__");
+    const auto* api = static_cast<const DLPackExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    if (!api)
+      PyErr_Clear();
+    else if (api->major_version == kDlpackMajorVersion)
+      borrow_dltensor_ = api->dltensor_from_py_object;
+  }
   for (DType dtype : kDTypes)
     torch_dtypes_[static_cast<int>(dtype)] = nb::object(torch.attr(to_string(dtype))).release().ptr();
 }
@@ -60,26 +119,52 @@ DType TorchTensorReader::dtype_of(PyObject* dtype, const char* op, const char* a
                           nb::str(nb::handle(dtype)).c_str());
 }
 
-TensorRef TorchTensorReader::read(PyTensor py_tensor, const char* op, const char* argument) {
-  const nb::handle tensor = py_tensor.object;
-  TensorRef ref;
-  if (tensor.is_none()) return ref;
-  const TorchTensorReader& names = instance();
-  if (!PyObject_HasAttr(tensor.ptr(), names.data_ptr_))
-    throw ArgumentError(ErrorKind::type, op, argument,
-                        std::string("must be a torch.Tensor; got ") + nb::type_name(tensor.type()).c_str());
+bool TorchTensorReader::read_exchange_table(PyObject* tensor, TensorRef& ref) const {
+  DLTensor borrowed;
+  if (borrow_dltensor_(tensor, &borrowed) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  if (borrowed.ndim > TensorRef::kMaxDims || !to_dtype(borrowed.dtype_code, borrowed.dtype_bits, ref.dtype) ||
+      !to_device(borrowed.device_type, ref.device))
+    return false;
   ref.present = true;
-  ref.dtype = names.dtype_of(attribute(tensor, names.dtype_).ptr(), op, argument);
-  if (attribute(tensor, names.is_cpu_).ptr() != Py_True) {
-    const nb::object device = attribute(tensor, names.device_);
-    const std::string type = nb::cast<std::string>(attribute(device, names.type_));
+  ref.device_index = ref.device == Device::cpu ? 0 : borrowed.device_id;
+  ref.ndim = borrowed.ndim;
+  for (int i = 0; i < borrowed.ndim; ++i) {
+    ref.shape[i] = borrowed.shape[i];
+    ref.stride[i] = borrowed.strides[i];
+  }
+  ref.data = static_cast<char*>(borrowed.data) + borrowed.byte_offset;
+  return true;
+}
+
+TensorRef TorchTensorReader::read(PyTensor tensor, const char* op, const char* argument) {
+  TensorRef ref;
+  if (tensor.object.is_none()) return ref;
+  const TorchTensorReader& reader = instance();
+  const bool is_tensor = PyObject_TypeCheck(tensor.object.ptr(), reinterpret_cast<PyTypeObject*>(reader.tensor_type_));
+  if (!is_tensor)
+    throw ArgumentError(ErrorKind::type, op, argument,
+                        std::string("must be a torch.Tensor; got ") + nb::type_name(tensor.object.type()).c_str());
+  if (reader.borrow_dltensor_ && reader.read_exchange_table(tensor.object.ptr(), ref)) return ref;
+  return reader.read_attributes(tensor.object, op, argument);
+}
+
+TensorRef TorchTensorReader::read_attributes(nb::handle tensor, const char* op, const char* argument) const {
+  TensorRef ref;
+  ref.present = true;
+  ref.dtype = dtype_of(attribute(tensor, dtype_).ptr(), op, argument);
+  if (attribute(tensor, is_cpu_).ptr() != Py_True) {
+    const nb::object device = attribute(tensor, device_);
+    const std::string type = nb::cast<std::string>(attribute(device, type_));
     if (type != "cuda" && type != "npu")
       throw ArgumentError(ErrorKind::value, op, argument, "must be on cpu, cuda or npu; got " + type);
     ref.device = type == "cuda" ? Device::cuda : Device::npu;
-    const nb::object index = attribute(device, names.index_);
+    const nb::object index = attribute(device, index_);
     ref.device_index = index.is_none() ? 0 : nb::cast<int32_t>(index);
   }
-  const nb::object shape = attribute(tensor, names.shape_), stride = call(tensor, names.stride_);
+  const nb::object shape = attribute(tensor, shape_), stride = call(tensor, stride_);
   const Py_ssize_t ndim = PyTuple_Size(shape.ptr());
   if (ndim > TensorRef::kMaxDims)
     throw ArgumentError(
@@ -90,7 +175,7 @@ TensorRef TorchTensorReader::read(PyTensor py_tensor, const char* op, const char
     ref.shape[i] = int_at(shape, i);
     ref.stride[i] = int_at(stride, i);
   }
-  ref.data = PyLong_AsVoidPtr(call(tensor, names.data_ptr_).ptr());
+  ref.data = PyLong_AsVoidPtr(call(tensor, data_ptr_).ptr());
   return ref;
 }
 

@@ -5,8 +5,9 @@
 #include "core/error.hpp"
 #include "core/tensor_ref.hpp"
 
-// Reads a torch.Tensor through its Python interface: pointer, shape, strides, dtype, device. Nothing is converted or
-// copied, so a kernel writes to the caller's memory, and no libtorch is linked.
+// Reads pointer, shape, strides, dtype and device of a torch.Tensor. Nothing is converted or copied, so a kernel writes
+// to the caller's memory, and no libtorch is linked. Where torch offers DLPack's C exchange table (1.3), that is used:
+// some ten times faster than the tensor's Python attributes, which serve older releases and whatever the table refuses.
 namespace gdn {
 
 // Any Python object, None included; TorchTensorReader names the argument that is not a tensor.
@@ -22,7 +23,11 @@ class TorchTensorReader {
   TorchTensorReader();
   static const TorchTensorReader& instance();
   DType dtype_of(PyObject* dtype, const char* op, const char* argument) const;
+  bool read_exchange_table(PyObject* tensor, TensorRef& ref) const;
+  TensorRef read_attributes(nanobind::handle tensor, const char* op, const char* argument) const;
 
+  int (*borrow_dltensor_)(void* tensor, void* dltensor) = nullptr;
+  PyObject* tensor_type_;
   PyObject* data_ptr_;
   PyObject* dtype_;
   PyObject* shape_;
