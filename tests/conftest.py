@@ -1,0 +1,43 @@
+"""The device the contract suite runs on, and marks that skip what a device lacks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+DEVICES = ("cpu", "cuda", "npu")
+
+# What a device cannot do, with the reason that the skipped test shows.
+LACKS = {
+    "cpu": {},
+    "cuda": {"cpu_threads": "set_num_threads only concerns the CPU kernels"},
+    "npu": {"cpu_threads": "set_num_threads only concerns the CPU kernels"},
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=DEVICES, default="cpu", help="device of every tensor in the contract suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(feature): skip on devices that lack a feature")
+    config.addinivalue_line("markers", "mutation: rebuilds the CPU kernels with faults and expects the suite to fail")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    device = config.getoption("--device")
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            (feature,) = mark.args
+            if feature in LACKS[device]:
+                item.add_marker(pytest.mark.skip(reason=f"{device}: {LACKS[device][feature]}"))
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    name = request.config.getoption("--device")
+    if name == "npu":
+        pytest.importorskip("torch_npu")
+    if name != "cpu" and not getattr(torch, name).is_available():
+        pytest.fail(f"--device {name}: torch.{name} finds no device")
+    return name

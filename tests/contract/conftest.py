@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def uninitialised_memory_is_nan():
+    """Outputs and scratch that an operator allocates start as NaN, so an element nobody writes is seen."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def uncommitted_memory():
+    """Lets a test allocate far more than it touches: ``torch.empty`` leaves pages uncommitted again."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = True

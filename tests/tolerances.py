@@ -1,0 +1,61 @@
+"""How far an output may be from the float64 oracle: relative L2 error by (device, output) and stored dtype.
+
+Storing rounds once: to nearest, rounding alone leaves a relative L2 error of about 1.7e-3 in bfloat16 (8 bits) and
+2.1e-4 in float16 (11 bits). A limit for those dtypes is that rounding plus what the arithmetic may add.
+"""
+
+from __future__ import annotations
+
+import torch
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+
+# The CPU computes in float32 whatever the inputs are stored in, so only storing costs more than float32 accuracy.
+CPU = {
+    "conv": {F32: 1e-6, BF16: 3e-3, F16: 1e-3},  # at most 5 products a sum, then one rounding
+    "prefill_o": {F32: 1e-5, BF16: 5e-3, F16: 1e-3},  # float32 against token by token; bf16: what peers on a GPU reach
+    "prefill_state": {F32: 1e-5, BF16: 3e-3, F16: 1e-3},  # the same, stored once at the end
+    "decode_o": {F32: 1e-6, BF16: 3e-3, F16: 1e-3},  # one pass over the state: two sums of K products
+    "decode_state": {F32: 1e-6, BF16: 3e-3, F16: 1e-3},
+}
+
+# Tensor cores multiply bf16/fp16 operands: the limits are what four published kernels reach on an H200 against an fp32
+# recurrence (o 3.8e-3, state 3.0e-3..3.5e-3), and the single rounding of each output for decode.
+CUDA = {
+    "conv": {F32: 1e-6, BF16: 3e-3, F16: 1e-3},
+    "prefill_o": {F32: 5e-3, BF16: 5e-3, F16: 5e-3},
+    "prefill_state": {F32: 3e-3, BF16: 5e-3, F16: 3e-3},
+    "decode_o": {F32: 1e-5, BF16: 3e-3, F16: 1e-3},
+    "decode_state": {F32: 1e-5, BF16: 3e-3, F16: 1e-3},
+}
+
+# The cube unit accumulates in float32 but its operands are rounded between more steps than on a GPU.
+NPU = CUDA | {
+    "prefill_o": {F32: 2e-2, BF16: 2e-2, F16: 2e-2},
+    "prefill_state": {F32: 2e-2, BF16: 2e-2, F16: 2e-2},
+}
+
+LIMITS = {"cpu": CPU, "cuda": CUDA, "npu": NPU}
+
+# A fused operator splits the convolution's output after rounding it to the activation dtype. Where the float64 sum lies
+# next to a rounding boundary, the float32 sum may land on the other side, and that element differs by one unit in the
+# last place: rarely, but by more than float32 accuracy. Its state is then held to the limit of its activations.
+FUSED_STATE_OF_ACTIVATION = {F32: 0.0, BF16: 3e-3, F16: 1e-3}
+
+GATE = 1e-6  # absolute for beta, relative for g: float32 exp, log1p and one product
+CONV_MAX_ABS_BF16 = 1e-2  # one bf16 rounding of values around 1
+SPLIT = {F32: 1e-5, BF16: 2e-3, F16: 2e-3}  # split prefill against one shot, by pool dtype or activation dtype
+ONE_TOKEN_PREFILL = 1e-3  # chunked prefill of one token against the decode step
+FORGET_ALL = 1e-3  # gates of log(1e-12) a token
+HUGE_STATE = 1e-3  # entries of 1e5 that nothing decays
+
+# Absolute limits of SGLang's own kernel test: normalised q and k, A in U(0, 16), initial state times 0.05.
+SGLANG_RECIPE = {"o_max": 2e-3, "o_mean": 6e-5, "state_max": 2e-2, "state_mean": 6e-4}
+
+
+def limit(device: str, output: str, stored: torch.dtype) -> float:
+    return LIMITS[torch.device(device).type][output][stored]
+
+
+def fused_state_limit(device: str, output: str, stored: torch.dtype, activation: torch.dtype) -> float:
+    return max(limit(device, output, stored), FUSED_STATE_OF_ACTIVATION[activation])
