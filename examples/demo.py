@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -89,10 +90,10 @@ def serving(model: Path, start: float) -> Iterator[str]:
         yield url
     finally:
         server.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def main() -> int:
