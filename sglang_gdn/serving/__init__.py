@@ -1,0 +1,1 @@
+"""The SGLang plugin: ``--attention-backend gdn_tile``."""
