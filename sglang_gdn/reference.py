@@ -63,19 +63,16 @@ def gated_delta_rule(
         state: ``[HV, V, K]`` before the first token.
 
     Returns:
-        ``o [L, HV, V]`` and ``states [L, HV, V, K]``, the state after each token.
+        ``o [L, HV, V]`` and the state after the last token.
     """
     ratio = v.shape[1] // q.shape[1]
     q, k = (x.double().repeat_interleave(ratio, dim=1) for x in (q, k))
     v, g, beta, state = (x.double() for x in (v, g, beta, state))
-    outputs, states = [], []
+    o = torch.empty(v.shape, dtype=torch.float64)
     for t in range(q.shape[0]):
         state = g[t].exp()[:, None, None] * state
         predicted = (state @ k[t].unsqueeze(-1)).squeeze(-1)
         delta = beta[t].unsqueeze(-1) * (v[t] - predicted)
         state = state + delta.unsqueeze(-1) * k[t].unsqueeze(-2)
-        outputs.append(scale * (state @ q[t].unsqueeze(-1)).squeeze(-1))
-        states.append(state)
-    if not outputs:
-        return v, v.new_zeros((0, *state.shape))
-    return torch.stack(outputs), torch.stack(states)
+        o[t] = scale * (state @ q[t].unsqueeze(-1)).squeeze(-1)
+    return o, state

@@ -85,11 +85,13 @@ class Layer:
             )
             self.y[part] = y
             q, k, v = split_heads(self.y[part])
-            self.o[part], self.states[part] = reference.gated_delta_rule(
-                reference.l2norm(q), reference.l2norm(k), v, self.g[part], self.beta[part],
-                self.ssm_pool[slot] * known, HEAD_DIM**-0.5,
-            )  # fmt: skip
-            self.conv_pool_after[slot], self.ssm_pool_after[slot] = window, self.states[part][-1]
+            q, k = reference.l2norm(q), reference.l2norm(k)
+            state = self.ssm_pool[slot] * known
+            for t in range(part.stop - part.start):
+                token: list[Any] = [x[t : t + 1] for x in (q, k, v, self.g[part], self.beta[part])]
+                self.o[part.start + t], state = reference.gated_delta_rule(*token, state, scale=HEAD_DIM**-0.5)
+                self.states[part.start + t] = state
+            self.conv_pool_after[slot], self.ssm_pool_after[slot] = window, state
 
     def _move(self, device: str) -> None:
         for name, value in vars(self).items():

@@ -1,0 +1,101 @@
+"""Markdown tables from ``benchmarks/results``, between the markers ``<!-- bench:DEVICE -->``, ``<!-- /bench:DEVICE -->``.
+
+``python benchmarks/table.py --write FILE`` replaces what is between the markers of FILE; ``--check FILE`` says whether
+that would change anything (exit code 1 if so).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PHASES = ("prefill", "decode", "verify")
+CAPTION_FACTS = ("torch", "transformers", "fla-core")
+
+
+def shape_text(shape: dict) -> str:
+    if "lens" in shape:
+        return shape["label"]
+    drafts = f", {shape['drafts']} drafts" if "drafts" in shape else ""
+    return f"batch {shape['batch']}{drafts}"
+
+
+def number(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
+
+
+def table(rows: list[dict]) -> str:
+    """One line per operator and shape; each peer with its time and how many times longer it takes."""
+    peers = list(dict.fromkeys(name for row in rows for name in row["peers"]))
+    titles = ["operator", "H/HV", "shape", "ours, ms", "floor, ms", *(f"{name}, ms" for name in peers)]
+    lines = ["| " + " | ".join(titles) + " |", "|---|---|---|" + "---:|" * (len(titles) - 3)]
+    for row in rows:
+        cells = [
+            f"`{row['op']}`",
+            f"{row['shape']['hk']}/{row['shape']['hv']}",
+            shape_text(row["shape"]),
+            f"**{number(row['ours_ms'])}**",
+            number(row["floor_ms"]),
+        ]
+        for name in peers:
+            peer = row["peers"].get(name)
+            cells.append("" if peer is None else f"{number(peer)} ({peer / row['ours_ms']:.1f}×)")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def caption(row: dict) -> str:
+    facts = row["versions"]
+    versions = ", ".join(f"{name} {facts[name]}" for name in CAPTION_FACTS if name in facts)
+    return (
+        f"Medians on {facts['cpu']}, {facts['threads']} threads, {facts['isa']}; bfloat16 inputs, float32 state, head "
+        f"size {row['shape']['d']}. Floor: the larger of the bytes at the measured copy rate "
+        f"({facts['copy_gb_s']} GB/s) and the operations at the measured float32 matrix-product rate "
+        f"({facts['fp32_gflop_s']} GFLOP/s). {versions}; {row['date']}."
+    )
+
+
+def render(device: str) -> str:
+    """Caption and table of a device; rows of different runs get a caption each."""
+    runs: dict[str, list[dict]] = {}
+    for phase in PHASES:
+        path = RESULTS / device / f"{phase}.json"
+        for row in json.loads(path.read_text()) if path.exists() else []:
+            runs.setdefault(caption(row), []).append(row)
+    if not runs:
+        raise SystemExit(f"no results of {device} in {RESULTS}")
+    return "\n\n".join(f"{table(rows)}\n\n{text}" for text, rows in runs.items())
+
+
+def fill(text: str) -> str:
+    """``text`` with every marked part made anew."""
+    pattern = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+    filled, count = pattern.subn(lambda match: f"{match[1]}{render(match[2])}\n{match[3]}", text)
+    if not count:
+        raise SystemExit("no <!-- bench:DEVICE --> markers")
+    return filled
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", type=Path, metavar="FILE")
+    action.add_argument("--check", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    path = options.write or options.check
+    before = path.read_text()
+    after = fill(before)
+    if options.check:
+        if before != after:
+            print(f"{path}: the benchmark table is not that of {RESULTS.name}; run table.py --write", file=sys.stderr)
+        return int(before != after)
+    path.write_text(after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
