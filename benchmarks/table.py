@@ -1,4 +1,4 @@
-"""Markdown tables from ``benchmarks/results``, between the markers ``<!-- bench:DEVICE -->``, ``<!-- /bench:DEVICE -->``.
+"""Markdown tables from ``benchmarks/results``, between ``<!-- bench:DEVICE -->`` and ``<!-- /bench:DEVICE -->``.
 
 ``python benchmarks/table.py --write FILE`` replaces what is between the markers of FILE; ``--check FILE`` says whether
 that would change anything (exit code 1 if so).
@@ -43,7 +43,7 @@ def table(rows: list[dict]) -> str:
         ]
         for name in peers:
             peer = row["peers"].get(name)
-            cells.append("" if peer is None else f"{number(peer)} ({peer / row['ours_ms']:.1f}×)")
+            cells.append("" if peer is None else f"{number(peer)} ({peer / row['ours_ms']:.1f}x)")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

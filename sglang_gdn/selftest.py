@@ -87,9 +87,12 @@ class Layer:
             q, k, v = split_heads(self.y[part])
             q, k = reference.l2norm(q), reference.l2norm(k)
             state = self.ssm_pool[slot] * known
+            g, beta = self.g[part], self.beta[part]
             for t in range(part.stop - part.start):
-                token: list[Any] = [x[t : t + 1] for x in (q, k, v, self.g[part], self.beta[part])]
-                self.o[part.start + t], state = reference.gated_delta_rule(*token, state, scale=HEAD_DIM**-0.5)
+                at = slice(t, t + 1)
+                self.o[part.start + t], state = reference.gated_delta_rule(
+                    q[at], k[at], v[at], g[at], beta[at], state, HEAD_DIM**-0.5
+                )
                 self.states[part.start + t] = state
             self.conv_pool_after[slot], self.ssm_pool_after[slot] = window, state
 
