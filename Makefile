@@ -67,7 +67,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 test: lint $(INSTALLED)
-	$(BIN)/python -m pytest tests/contract tests/packaging tests/serving
+	$(BIN)/pytest tests/contract tests/packaging tests/serving
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -78,7 +78,7 @@ $(PEERS): Makefile | $(ENVIRONMENT)
 	touch $@
 
 bench: $(INSTALLED) $(PEERS)
-	$(BIN)/python -m sglang_gdn bench --device cpu --peer-path $(dir $(PEERS)) --output benchmarks/results
+	$(BIN)/python -P -m sglang_gdn bench --device cpu --peer-path $(dir $(PEERS)) --output benchmarks/results
 	$(BIN)/python benchmarks/table.py --write README.md
 
 clean:

@@ -72,12 +72,13 @@ def serving(model: Path, start: float) -> Iterator[str]:
     """The URL of a server that is ready; it is stopped at the end."""
     port = free_port()
     log = FOLDER / "server.log"
-    command = [sys.executable, "-m", "sglang_gdn", "serve", str(model), *SERVER_OPTIONS, "--port", str(port)]
+    command = [sys.executable, "-m", "sglang_gdn", "serve", model.name, *SERVER_OPTIONS, "--port", str(port)]
     progress(start, "starting " + " ".join(["python", *command[1:]]))
     progress(start, f"its log is {log}")
     with log.open("w") as output:
         server = subprocess.Popen(
             command,
+            cwd=FOLDER,  # not the checkout, whose sglang_gdn folder has no compiled module
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | SERVER_ENVIRONMENT,
