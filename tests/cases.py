@@ -17,6 +17,10 @@ class Heads:
     V: int = 128
 
     @property
+    def ratio(self) -> int:
+        return self.HV // self.H
+
+    @property
     def conv_dim(self) -> int:
         return 2 * self.H * self.K + self.HV * self.V
 

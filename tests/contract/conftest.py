@@ -4,6 +4,15 @@ import pytest
 import torch
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_torch_thread():
+    """The oracle works on one token's states at a time, which is too little to share between threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(autouse=True)
 def uninitialised_memory_is_nan():
     """Outputs and scratch that an operator allocates start as NaN, so an element nobody writes is seen."""
