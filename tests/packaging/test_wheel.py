@@ -1,0 +1,131 @@
+"""What is in the wheel and what it says about itself."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from distribution import PROJECT, ROOT, VERSION, run
+
+DIST_INFO = f"sglang_gdn-{VERSION}.dist-info"
+SIZE_LIMIT = 100e6
+SYSTEM_LIBRARIES = ("ld-linux-", "libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.")
+
+
+@pytest.fixture(scope="module")
+def members(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    return email.message_from_bytes(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/METADATA"))
+
+
+@pytest.fixture(scope="module")
+def tags(wheel: Path) -> list[str]:
+    return email.message_from_bytes(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/WHEEL")).get_all("Tag", [])
+
+
+@pytest.fixture(scope="module")
+def extension(wheel: Path, members: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (name,) = [member for member in members if member.endswith(".so")]
+    return Path(zipfile.ZipFile(wheel).extract(name, tmp_path_factory.mktemp("extension")))
+
+
+def test_holds_the_package_and_nothing_else(members: list[str]) -> None:
+    assert {member.split("/")[0] for member in members} == {"sglang_gdn", DIST_INFO}
+
+
+def test_holds_every_file_of_the_package(members: list[str]) -> None:
+    source = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "sglang_gdn").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    packed = {member for member in members if member.startswith("sglang_gdn/") and not member.endswith("/")}
+    extensions = {member for member in packed if member.endswith(".so")}
+    assert packed - extensions == source
+    assert "sglang_gdn/py.typed" in packed
+    assert len(extensions) == 1
+
+
+def test_carries_the_licence(members: list[str], metadata: Message) -> None:
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert any(member.startswith(f"{DIST_INFO}/") and member.endswith("LICENSE") for member in members)
+
+
+def test_entry_point(wheel: Path) -> None:
+    entries = configparser.ConfigParser()
+    entries.read_string(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/entry_points.txt").decode())
+    assert dict(entries["sglang.srt.plugins"]) == {"gdn_tile": "sglang_gdn.serving.plugin:register"}
+
+
+def test_requires_only_torch(metadata: Message) -> None:
+    always = [entry for entry in metadata.get_all("Requires-Dist", []) if "extra ==" not in entry]
+    assert always == ["torch>=2.8"]
+    assert metadata["Requires-Python"] == PROJECT["requires-python"]
+
+
+def test_tag(tags: list[str], extension: Path) -> None:
+    """One wheel for every Python from 3.12 on; Python 3.11 has no stable interface that suffices."""
+    (tag,) = tags
+    if sys.version_info >= (3, 12):
+        assert tag.startswith("cp312-abi3-linux_")
+        assert extension.name == "_C.abi3.so"
+    else:
+        assert tag.startswith("cp311-cp311-linux_")
+        assert extension.name.startswith("_C.cpython-311-")
+
+
+def test_size(wheel: Path) -> None:
+    assert wheel.stat().st_size < SIZE_LIMIT
+
+
+def test_needs_only_the_c_library(extension: Path) -> None:
+    dynamic = run("readelf", "--dynamic", "--wide", str(extension)).stdout
+    needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
+    assert needed
+    assert [name for name in needed if not name.startswith(SYSTEM_LIBRARIES)] == []
+    assert "RPATH" not in dynamic
+    assert "RUNPATH" not in dynamic
+
+
+def undefined_symbols(extension: Path) -> list[str]:
+    """Names that must be found when the module is loaded; weak ones need not be."""
+    lines = run("nm", "--dynamic", "--undefined-only", str(extension)).stdout.splitlines()
+    return [name for kind, name in (line.split() for line in lines) if kind == "U"]
+
+
+def test_undefined_symbols_are_those_of_python_and_the_c_library(extension: Path) -> None:
+    """In particular none of libtorch, CUDA, CANN or an OpenMP runtime."""
+    names = undefined_symbols(extension)
+    assert any(name.startswith("Py") for name in names)
+    assert [name for name in names if "@GLIBC_" not in name and not name.startswith(("Py", "_Py"))] == []
+
+
+def test_exports_only_its_entry(extension: Path) -> None:
+    """Exported C++ symbols could bind to another library's of the same name."""
+    lines = run("nm", "--dynamic", "--defined-only", str(extension)).stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["PyInit__C"]
+
+
+def test_names_no_folder_of_the_build_machine(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    folders = (str(ROOT).encode(), str(Path.home()).encode() + b"/")
+    found = [name for name in archive.namelist() if any(folder in archive.read(name) for folder in folders)]
+    assert found == []
+
+
+def test_symbol_check_sees_a_foreign_symbol(tmp_path: Path) -> None:
+    """The check above, on a library that does need something else."""
+    source, library = tmp_path / "foreign.c", tmp_path / "foreign.so"
+    source.write_text("int GOMP_parallel(void); int call(void) { return GOMP_parallel(); }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    assert "GOMP_parallel" in undefined_symbols(library)
