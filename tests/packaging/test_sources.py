@@ -6,8 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import sglang_gdn
 from distribution import ROOT, VERSION
+
+import sglang_gdn
 
 VARIABLE = re.compile(r"""["'](SGLANG_GDN_[A-Z0-9_]+)["']""")
 MACHINE_FOLDER = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users|tmp)/\w")
