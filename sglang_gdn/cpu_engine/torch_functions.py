@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import silu
 
 
 def install() -> None:
@@ -26,12 +26,12 @@ def _use_cpu_device_module() -> None:
     def get_device_module(device: torch.device | str | None = None) -> Any:
         return torch.cpu if device is None else stock(device)
 
-    torch.get_device_module = get_device_module
+    torch.get_device_module = get_device_module  # type: ignore[assignment]
 
 
 def _leave_memory_pageable() -> None:
     """The scheduler pins its track mask unconditionally; there is no device to copy it to."""
-    torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore[method-assign, assignment]
+    torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore[method-assign, assignment, return-value]
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor | None, eps: float, activation: str) -> Tensor:
@@ -40,7 +40,7 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor | None, eps: float, a
     normed = x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
     if weight is not None:
         normed = normed * weight.float()
-    return (normed * (gate32.sigmoid() if activation == "sigmoid" else F.silu(gate32))).to(x.dtype)
+    return (normed * (gate32.sigmoid() if activation == "sigmoid" else silu(gate32))).to(x.dtype)
 
 
 def fused_rms_norm_gated_forward(

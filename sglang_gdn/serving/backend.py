@@ -98,7 +98,7 @@ class GdnTileBackend(GDNAttnBackend):
                 dtype=torch.float32,
                 device=mixed_qkv.device,
             )
-        out = ops.gdn_prefill(
+        out: Any = ops.gdn_prefill(
             mixed_qkv,
             a,
             b,

@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Seam:
     def problem(self) -> str | None:
         """What is wrong with this symbol in the installed SGLang, or None."""
         module_name, _, attributes = self.path.partition(":")
+        found: Any
         try:
             found = importlib.import_module(module_name)
         except ImportError as error:

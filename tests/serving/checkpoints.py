@@ -13,7 +13,7 @@ import transformers
 SEED = 1
 VOCAB = 1024
 OUTPUT_TOKENS = 16
-# Two implementations of the same float32 model differ by about 1e-5 in a logit; a choice closer than this proves nothing.
+# Two float32 implementations of one model differ by about 1e-5 in a logit; a choice closer than this proves nothing.
 DECISIVE_MARGIN = 1e-3
 
 _ROTARY_FACTOR = 0.5
@@ -120,8 +120,8 @@ class Checkpoint:
         (folder / "config.json").write_text(json.dumps(config, indent=1))
         self.continue_greedily = cache(self._continue_greedily)
 
-    def _continue_greedily(self, prompt: tuple[int, ...], count: int) -> tuple[list[int], float]:
-        """Greedy tokens and the smallest distance between the best and the second logit."""
+    def _continue_greedily(self, prompt: tuple[int, ...], count: int) -> tuple[list[int], list[float]]:
+        """Greedy tokens, and at each the distance between the best and the second logit."""
         answer = self._model.generate(
             torch.tensor([prompt]),
             max_new_tokens=count,
@@ -131,15 +131,14 @@ class Checkpoint:
             output_logits=True,
             return_dict_in_generate=True,
         )
-        best, second = torch.stack(answer.logits).topk(2, dim=-1).values.unbind(-1)
-        return answer.sequences[0, len(prompt) :].tolist(), float((best - second).min())
+        best, second = torch.cat(answer.logits).topk(2, dim=-1).values.unbind(-1)
+        return answer.sequences[0, len(prompt) :].tolist(), (best - second).tolist()
 
-    def output(self, prompt: list[int], count: int = OUTPUT_TOKENS) -> list[int]:
-        return self.continue_greedily(tuple(prompt), count)[0]
-
-    def is_decisive(self, prompt: list[int], count: int = OUTPUT_TOKENS) -> bool:
-        tokens, margin = self.continue_greedily(tuple(prompt), count)
-        return margin > DECISIVE_MARGIN and len(set(tokens)) > count // 4
+    def decisive_output(self, prompt: list[int], count: int) -> list[int]:
+        """The greedy tokens before the first that another float32 implementation might choose differently."""
+        tokens, margins = self.continue_greedily(tuple(prompt), count)
+        decisive = next((i for i, margin in enumerate(margins) if margin < DECISIVE_MARGIN), count)
+        return tokens[:decisive]
 
     def sample(self, length: int, seed: int, start: list[int] | None = None) -> Sample:
         """The first decisive prompt of ``length`` tokens that begins with ``start``."""
@@ -147,8 +146,9 @@ class Checkpoint:
         generator = torch.Generator().manual_seed(seed * 10_000 + length)
         for _ in range(50):
             tail = torch.randint(3, VOCAB, (length - len(start),), generator=generator).tolist()
-            if self.is_decisive(start + tail):
-                return Sample(start + tail, self.output(start + tail))
+            output = self.decisive_output(start + tail, OUTPUT_TOKENS)
+            if len(output) == OUTPUT_TOKENS and len(set(output)) > OUTPUT_TOKENS // 4:
+                return Sample(start + tail, output)
         raise AssertionError(f"{self.name}: no decisive prompt of {length} tokens in 50 draws")
 
 

@@ -1,7 +1,7 @@
 """Adapter to SGLang 0.5.23.
 
-``gdn_tile`` is an alias: while SGLang resolves its arguments, the name is replaced by "not set", so that SGLang picks the
-softmax backend by its own rules; the raw flag still says ``gdn_tile`` in the worker. There, while SGLang builds the
+``gdn_tile`` is an alias: while SGLang resolves its arguments, the name is replaced by "not set", so that SGLang picks
+the softmax backend by its own rules; the raw flag still says ``gdn_tile`` in the worker. There, while SGLang builds the
 attention backend of a runner, its GDN class is bound to ``GdnTileBackend``.
 
 SGLang logs errors of plugins and carries on. Therefore the chain is verified at each link: in the main process when the

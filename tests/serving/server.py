@@ -1,0 +1,148 @@
+"""A real SGLang server on the CPU engine, and the requests that the tests send to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+from serving.checkpoints import OUTPUT_TOKENS, Checkpoint
+
+START_SECONDS = 240
+REQUEST_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Answer:
+    output: list[int]
+    cached_tokens: int
+    finish_reason: str
+    num_retractions: int
+    logprobs: list[float]
+
+
+class Server:
+    """``python -m sglang_gdn serve --device cpu`` in its own process group."""
+
+    def __init__(self, model: Path, log: Path, *flags: str, **environment: str) -> None:
+        self.log = log
+        port = _free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        command = [
+            *(sys.executable, "-m", "sglang_gdn", "serve", "--device", "cpu", str(model)),
+            *("--port", str(port), "--dtype", "float32", "--skip-tokenizer-init", "--max-total-tokens", "8192"),
+            *flags,
+        ]
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=log.parent,
+                env={**os.environ, "SGLANG_MAMBA_CONV_DTYPE": "float32", "SGLANG_GDN_STRICT": "1", **environment},
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise AssertionError(f"the server ended with {self._process.returncode}:\n{self.tail()}")
+            try:
+                if requests.get(f"{self._url}/health", timeout=5).ok:
+                    return
+            except requests.RequestException:
+                pass
+            time.sleep(0.5)
+        raise AssertionError(f"the server was not ready after {START_SECONDS} s:\n{self.tail()}")
+
+    def wait_until_ended(self) -> int:
+        return self._process.wait(START_SECONDS)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def generate(self, prompt: Sequence[int], count: int = OUTPUT_TOKENS, **options: Any) -> Answer:
+        return _answer(self._post("/generate", _request(list(prompt), count, options)))
+
+    def generate_batch(self, prompts: Sequence[Sequence[int]], count: int = OUTPUT_TOKENS) -> list[Answer]:
+        """One HTTP request with several prompts, which SGLang prefills together."""
+        return [_answer(one) for one in self._post("/generate", _request([list(p) for p in prompts], count, {}))]
+
+    def generate_concurrently(self, jobs: Sequence[tuple[Sequence[int], int, float]]) -> list[Answer]:
+        """Independent requests (prompt, count, seconds until it is sent)."""
+
+        def send(job: tuple[Sequence[int], int, float]) -> Answer:
+            prompt, count, delay = job
+            time.sleep(delay)
+            return self.generate(prompt, count)
+
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            return list(pool.map(send, jobs))
+
+    def abort(self, rid: str) -> None:
+        self._post("/abort_request", {"rid": rid})
+
+    def flush(self) -> None:
+        response = requests.post(f"{self._url}/flush_cache", params={"timeout": 20}, timeout=REQUEST_SECONDS)
+        assert response.ok, response.text
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """``sglang_gdn.stats()`` of the process that runs the model."""
+        state = requests.get(f"{self._url}/server_info", timeout=REQUEST_SECONDS).json()["internal_states"][0]
+        return state["sglang_gdn"]
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        response = requests.post(self._url + path, json=body, timeout=REQUEST_SECONDS)
+        assert response.ok, f"{path}: {response.status_code} {response.text}\n{self.tail(30)}"
+        return response.json() if response.content else None
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server, the oracle of its model, and the grid on which prompts are cached while prefilling (in tokens)."""
+
+    server: Server
+    checkpoint: Checkpoint
+    grid: int
+
+
+def _request(input_ids: Any, count: int, options: dict[str, Any]) -> dict[str, Any]:
+    sampling = {"max_new_tokens": count, "temperature": 0, "ignore_eos": True}
+    return {"input_ids": input_ids, "sampling_params": sampling, **options}
+
+
+def _answer(body: dict[str, Any]) -> Answer:
+    meta = body["meta_info"]
+    return Answer(
+        output=body["output_ids"],
+        cached_tokens=meta["cached_tokens"],
+        finish_reason=meta["finish_reason"]["type"],
+        num_retractions=meta["num_retractions"],
+        logprobs=[logprob for logprob, *_ in meta.get("output_token_logprobs") or []],
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
