@@ -57,5 +57,11 @@ def limit(device: str, output: str, stored: torch.dtype) -> float:
     return LIMITS[torch.device(device).type][output][stored]
 
 
+def draft_output_limit(device: str, activation: torch.dtype, state: torch.dtype) -> float:
+    """``decode_o`` for several tokens a row: between them the state may be rounded to the pool's dtype, as it is between
+    calls, because the state after each token is what a later commit stores."""
+    return max(limit(device, "decode_o", activation), limit(device, "decode_state", state))
+
+
 def fused_state_limit(device: str, output: str, stored: torch.dtype, activation: torch.dtype) -> float:
     return max(limit(device, output, stored), FUSED_STATE_OF_ACTIVATION[activation])

@@ -276,12 +276,13 @@ def test_snapshots_do_not_change_the_results(device):
     assert_bit_equal(run.conv.tensor[7], problem.tokens["mixed_qkv"][125:128].T.float().contiguous(), "raw inputs")
 
 
-def test_rows_of_padding_ask_for_snapshots_in_vain(device):
+def test_snapshots_of_padding_rows_are_zero_and_reach_no_slot(device):
     problem = fused_layer(device, SMALL, lens=[70, 70], ids=[-1, 3])
     args = track(device, problem, SMALL, [1, -1])
     slots = {"track_slots": torch.tensor([7, -1], device=device), "track_lens": torch.tensor([64, 0], device=device)}
     run = problem.prefill(**args, **slots)
-    assert args["track_state"].isnan().all()
+    assert_zero(args["track_state"][0], "snapshot of the padding row")
+    assert args["track_state"][1].isnan().all(), "a row that asks for no snapshot"
     run.conv.assert_only_wrote([3], "conv_pool")
 
 

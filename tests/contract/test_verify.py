@@ -14,7 +14,7 @@ from cases import ACTIVATIONS, BF16, F16, F32, SMALL, STATES, TRIPLE, name_of
 from compare import GuardedPool, assert_bit_equal, assert_close
 from problems import assert_rows, fused_layer
 from sglang_gdn import ops
-from tolerances import fused_state_limit, limit
+from tolerances import draft_output_limit, fused_state_limit, limit
 
 TREES = {
     "chain": [-1, 0, 1, 2, 3, 4],
@@ -32,7 +32,8 @@ def check(problem, spec_slots, spec_ids, parents=None, overlapping=False) -> Non
         **problem.tokens, **problem.rows,
     )  # fmt: skip
     live_rows = (problem.rows["cache_indices"].cpu() >= 0).nonzero()[:, 0]
-    assert_rows(run.o, o, live_rows, limit(problem.device, "decode_o", problem.activation), "o")
+    bound = draft_output_limit(problem.device, problem.activation, problem.ssm.dtype)
+    assert_rows(run.o, o, live_rows, bound, "o")
     stored = [n for n in live_rows.tolist() if spec_ids[n] >= 0]
     sources = [spec_ids[n] for n in stored]
     bound = fused_state_limit(problem.device, "decode_state", problem.ssm.dtype, problem.activation)
