@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_gdn import __version__, machine
-from sglang_gdn.bench.workloads import Heads, Workload
+from sglang_gdn.bench.workloads import Heads, Workload, decode, prefill, verify
 
 DEFAULT_OUTPUT = Path("benchmarks/results")
 OPS_OF_PHASE = {
@@ -25,16 +25,14 @@ OPS_OF_PHASE = {
 DEFAULT_HEADS = "16,32"
 
 
-def workloads(phase: str, heads: Heads, quick: bool) -> list[Workload]:
-    from sglang_gdn.bench import workloads as make
-
+def workloads_of(phase: str, heads: Heads, quick: bool) -> list[Workload]:
     if phase == "prefill":
         ragged = (1, 7, 63, 64, 65, 130, 200, 518, 1000)
         shapes = {"1x256": (256,)} if quick else {"1x2048": (2048,), "8x256": (256,) * 8, "ragged2048/9": ragged}
-        return [make.prefill(heads, label, lens) for label, lens in shapes.items()]
+        return [prefill(heads, label, lens) for label, lens in shapes.items()]
     if phase == "decode":
-        return [make.decode(heads, batch) for batch in ((2,) if quick else (1, 8, 32))]
-    return [make.verify(heads, batch, 4) for batch in ((2,) if quick else (1, 8))]
+        return [decode(heads, batch) for batch in ((2,) if quick else (1, 8, 32))]
+    return [verify(heads, batch, 4) for batch in ((2,) if quick else (1, 8))]
 
 
 def parse_heads(text: str) -> list[Heads]:
@@ -87,25 +85,24 @@ def main(argv: list[str]) -> int:
     import torch
 
     from sglang_gdn.bench.implementations import OURS, find_peers
-    from sglang_gdn.bench.measure import Gate, Machine, cost, median_ms
+    from sglang_gdn.bench.measure import LIMITS, PEER_LIMITS, Gate, Machine, cost, median_ms
 
     torch.set_grad_enabled(False)
+    peers, missing = find_peers(options.peer_path)
     rates = Machine.measure(options.seconds)
     facts = versions(rates)
-    print(" ".join(f"{name}={value}" for name, value in facts.items()))
-    peers, missing = find_peers(options.peer_path)
-    print(*missing, header(list(peers)), sep="\n")
+    print(" ".join(f"{name}={value}" for name, value in facts.items()), *missing, header(list(peers)), sep="\n")
     refused = 0
     for phase, phase_ops in OPS_OF_PHASE.items():
         rows: list[dict[str, Any]] = []
         for heads in options.heads:
-            for workload in workloads(phase, heads, options.quick):
+            for workload in workloads_of(phase, heads, options.quick):
                 for op in (op for op in phase_ops if op in options.ops):
                     gate, times = Gate(op, workload), dict[str, float]()
                     makers = {"ours": OURS[op]} | {name: found[op] for name, found in peers.items() if op in found}
                     for name, maker in makers.items():
                         run = maker(workload)
-                        if failures := gate.failures(run(0)):
+                        if failures := gate.failures(run(0), LIMITS if name == "ours" else PEER_LIMITS):
                             print(f"{op} {workload.label}: {name} is not timed, {'; '.join(failures)}", file=sys.stderr)
                             refused += name == "ours"
                             continue

@@ -21,6 +21,8 @@ MATMUL_SIZE = 1024
 # Largest relative L2 error to the float64 definition, bfloat16 inputs: prefill o 5e-3 and state 3e-3, decode o 3e-3,
 # convolution one rounding, gates never rounded.
 LIMITS = {"y": 5e-3, "prefill o": 5e-3, "decode o": 3e-3, "verify o": 3e-3, "state": 3e-3, "window": 0.0, "g": 1e-6}
+# A peer has to compute the same thing, but may round where we do not (transformers: convolution before its SiLU).
+PEER_LIMITS = dict.fromkeys(LIMITS, 2e-2)
 
 
 def median_ms(run: Callable[[int], object], seconds: float, at_least: int = 3, at_most: int = 200) -> float:
@@ -141,7 +143,7 @@ class Gate:
         firsts = torch.tensor([k_head, heads.k + k_head, 2 * heads.k + v_head]) * heads.dim
         return (firsts.unsqueeze(1) + torch.arange(heads.dim)).flatten()
 
-    def failures(self, output: Output) -> list[str]:
+    def failures(self, output: Output, limits: dict[str, float]) -> list[str]:
         """One line per result that is further from the definition than its limit."""
         checks: list[tuple[str, Tensor | None, Tensor | None, Any]] = [
             ("y", output.y, self.y, self.channels),
@@ -155,7 +157,7 @@ class Gate:
             if x is None:
                 continue
             assert wanted is not None
-            error, limit = relative_error(x[:, part], wanted.double()), LIMITS[name]
+            error, limit = relative_error(x[:, part], wanted.double()), limits[name]
             if not error <= limit:
                 failures.append(f"{name}: relative error {error:.2e} exceeds {limit:.0e}")
         return failures

@@ -121,12 +121,12 @@ def test_gate_sees_one_wrong_state() -> None:
 
     w = make.decode(make.Heads(1, 2), 2)
     gate, output = measure.Gate("gdn_decode", w), OURS["gdn_decode"](w)(0)
-    assert gate.failures(output) == []
+    assert gate.failures(output, measure.LIMITS) == []
     assert output.state is not None
     output.state[1, 1, 0, 0] += 1
-    assert [failure.split(":")[0] for failure in gate.failures(output)] == ["state"]
+    assert [failure.split(":")[0] for failure in gate.failures(output, measure.LIMITS)] == ["state"]
     output.state[1, 1, 0, 0] = torch.nan
-    assert "inf" in gate.failures(output)[0]
+    assert "inf" in gate.failures(output, measure.LIMITS)[0]
 
 
 def test_recorded_results_have_the_agreed_form() -> None:
