@@ -26,6 +26,8 @@ def environment() -> dict[str, str]:
     return {
         REQUEST: "1",
         "SGLANG_USE_CPU_ENGINE": "1",
+        # SGLang compiles small functions with torch; that needs a C++ compiler and gains nothing here.
+        "TORCHDYNAMO_DISABLE": os.environ.get("TORCHDYNAMO_DISABLE", "1"),
         "PYTHONPATH": os.pathsep.join([STAND_IN_PATH, *inherited]),
     }
 

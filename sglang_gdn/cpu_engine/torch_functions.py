@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ def _use_cpu_device_module() -> None:
     """A CUDA build of torch names ``torch.cuda`` as the device module, driver or not; models ask it for a device."""
     stock = torch.get_device_module
 
+    @functools.wraps(stock)
     def get_device_module(device: torch.device | str | None = None) -> Any:
         return torch.cpu if device is None else stock(device)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 import transformers
+from PIL.Image import Image
+from tokenizers import Tokenizer, models
 
 SEED = 1
 VOCAB = 1024
@@ -95,6 +97,34 @@ CONFIGS: dict[str, dict] = {
     },
 }
 
+IMAGE_TOKEN, VISION_START, VISION_END = 1000, 1002, 1003
+CONFIGS["qwen3_5_vision"] = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "model_type": "qwen3_5",
+    "image_token_id": IMAGE_TOKEN,
+    "video_token_id": 1001,
+    "vision_start_token_id": VISION_START,
+    "vision_end_token_id": VISION_END,
+    "tie_word_embeddings": False,
+    "dtype": "float32",
+    "text_config": {key: value for key, value in CONFIGS["qwen3_5"].items() if key != "architectures"},
+    "vision_config": {
+        "model_type": "qwen3_5_vision",
+        "depth": 2,
+        "hidden_size": 64,
+        "hidden_act": "gelu_pytorch_tanh",
+        "intermediate_size": 128,
+        "num_heads": 2,
+        "in_channels": 3,
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": 128,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [],
+    },
+}
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -150,6 +180,50 @@ class Checkpoint:
             if len(output) == OUTPUT_TOKENS and len(set(output)) > OUTPUT_TOKENS // 4:
                 return Sample(start + tail, output)
         raise AssertionError(f"{self.name}: no decisive prompt of {length} tokens in 50 draws")
+
+
+class VisionCheckpoint(Checkpoint):
+    """A vision-language model with its processor; its tokenizer knows the vision tokens and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("qwen3_5_vision", folder)
+        names = {IMAGE_TOKEN: "<|image_pad|>", 1001: "<|video_pad|>", VISION_START: "<|vision_start|>"}
+        names[VISION_END] = "<|vision_end|>"
+        words = {names.get(token, f"t{token}"): token for token in range(VOCAB)}
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="t0")),
+            unk_token="t0",
+            pad_token="t0",
+            eos_token="t2",
+            additional_special_tokens=list(names.values()),
+        )
+        patches = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2}
+        self._images = transformers.Qwen2VLImageProcessor(
+            **patches, size={"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
+        )
+        transformers.Qwen3VLProcessor(
+            image_processor=self._images,
+            tokenizer=tokenizer,
+            video_processor=transformers.Qwen3VLVideoProcessor(**patches),
+        ).save_pretrained(folder)
+
+    def output_with_image(self, before: list[int], image: Image, after: list[int]) -> list[int]:
+        """Greedy tokens after ``before``, the image and ``after``."""
+        features = self._images(images=[image], return_tensors="pt")
+        image_tokens = int(features.image_grid_thw.prod()) // 4
+        tokens = torch.tensor([[*before, VISION_START, *[IMAGE_TOKEN] * image_tokens, VISION_END, *after]])
+        answer = self._model.generate(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            mm_token_type_ids=(tokens == IMAGE_TOKEN).int(),
+            pixel_values=features.pixel_values,
+            image_grid_thw=features.image_grid_thw,
+            max_new_tokens=OUTPUT_TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        return answer[0, tokens.shape[1] :].tolist()
 
 
 def randomise(model: torch.nn.Module) -> None:

@@ -111,8 +111,6 @@ _OPERATORS = {
     **{
         name: Missing(f"torch.ops.sgl_kernel.{name}")
         for name in (
-            "apply_rotary_pos_emb_cpu",
-            "conv3d_embed_cpu",
             "fused_gdn_gating_cpu",
             "fused_sigmoid_gating_delta_rule_update_cpu",
         )
