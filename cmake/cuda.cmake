@@ -6,6 +6,8 @@ if(NOT SGLANG_GDN_CUDA STREQUAL "OFF")
     include(CheckLanguage)
     check_language(CUDA)
     if(CMAKE_CUDA_COMPILER)
+      set(CMAKE_CUDA_ARCHITECTURES OFF) # csrc/cuda names its one architecture itself
+      enable_language(CUDA)
       set(gdn_build_cuda ON)
     elseif(SGLANG_GDN_CUDA STREQUAL "ON")
       message(FATAL_ERROR "SGLANG_GDN_CUDA=ON needs nvcc 12.4 or newer on PATH or in CMAKE_CUDA_COMPILER; none was found")

@@ -1,0 +1,223 @@
+// Device helpers that every SM90 kernel shares: conversion between stored and computed types, reads of tensors whose
+// dtype is known at run time, programmatic dependent launch and cluster barriers, the gates, and the reduction of many
+// sums over one warp. The only file with inline PTX.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cuda/sm90_params.hpp"
+
+namespace gdn::sm90 {
+
+constexpr int kWarp = 32;
+constexpr unsigned kFullMask = 0xffffffffu;
+
+using bf16 = __nv_bfloat16;
+using f16 = __half;
+
+// Stands for a dtype that the kernel reads at run time.
+struct AnyType {};
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(bf16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(f16 x) { return __half2float(x); }
+
+template <class T>
+__device__ inline T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>)
+    return x;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return __float2bfloat16_rn(x);
+  else
+    return __float2half_rn(x);
+}
+
+// T is the element type, or AnyType.
+template <class T>
+__device__ inline float load_float(FloatPtr p, int64_t i) {
+  if constexpr (!std::is_same_v<T, AnyType>) return to_float(static_cast<const T*>(p.data)[i]);
+  switch (p.dtype) {
+    case DType::bf16:
+      return to_float(static_cast<const bf16*>(p.data)[i]);
+    case DType::f16:
+      return to_float(static_cast<const f16*>(p.data)[i]);
+    default:
+      return static_cast<const float*>(p.data)[i];
+  }
+}
+
+template <class T>
+__device__ inline void store_float(FloatPtr p, int64_t i, float x) {
+  if constexpr (!std::is_same_v<T, AnyType>) {
+    static_cast<T*>(p.data)[i] = from_float<T>(x);
+    return;
+  }
+  switch (p.dtype) {
+    case DType::bf16:
+      static_cast<bf16*>(p.data)[i] = from_float<bf16>(x);
+      break;
+    case DType::f16:
+      static_cast<f16*>(p.data)[i] = from_float<f16>(x);
+      break;
+    default:
+      static_cast<float*>(p.data)[i] = x;
+  }
+}
+
+template <class T>
+__device__ inline float round_to(DType dtype, float x) {
+  if constexpr (!std::is_same_v<T, AnyType>) return to_float(from_float<T>(x));
+  switch (dtype) {
+    case DType::bf16:
+      return to_float(from_float<bf16>(x));
+    case DType::f16:
+      return to_float(from_float<f16>(x));
+    default:
+      return x;
+  }
+}
+
+__device__ inline int64_t load_index(IndexPtr p, int64_t i) {
+  return p.is_64_bit ? static_cast<const int64_t*>(p.data)[i] : static_cast<const int32_t*>(p.data)[i];
+}
+
+// Four consecutive elements at an address that is a multiple of their size.
+template <class T>
+__device__ inline float4 read_four(const T* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    return *reinterpret_cast<const float4*>(p);
+  } else {
+    const uint2 raw = *reinterpret_cast<const uint2*>(p);
+    T element[4];
+    memcpy(element, &raw, sizeof(raw));
+    return {to_float(element[0]), to_float(element[1]), to_float(element[2]), to_float(element[3])};
+  }
+}
+
+__device__ inline float4 load_four(FloatPtr p, int64_t i, bool aligned) {
+  if (!aligned)
+    return {load_float<AnyType>(p, i), load_float<AnyType>(p, i + 1), load_float<AnyType>(p, i + 2),
+            load_float<AnyType>(p, i + 3)};
+  switch (p.dtype) {
+    case DType::bf16:
+      return read_four(static_cast<const bf16*>(p.data) + i);
+    case DType::f16:
+      return read_four(static_cast<const f16*>(p.data) + i);
+    default:
+      return read_four(static_cast<const float*>(p.data) + i);
+  }
+}
+
+// Four consecutive elements, read or written once: 16 bytes (fp32) or 8 bytes where the address allows it.
+template <class T>
+__device__ inline float4 load_four(const T* p, bool aligned) {
+  if (!aligned) return {to_float(p[0]), to_float(p[1]), to_float(p[2]), to_float(p[3])};
+  if constexpr (std::is_same_v<T, float>) {
+    return __ldcs(reinterpret_cast<const float4*>(p));
+  } else {
+    const uint2 raw = __ldcs(reinterpret_cast<const uint2*>(p));
+    T element[4];
+    memcpy(element, &raw, sizeof(raw));
+    return {to_float(element[0]), to_float(element[1]), to_float(element[2]), to_float(element[3])};
+  }
+}
+
+// Copies four consecutive elements into shared memory without passing through a register.
+template <class T>
+__device__ inline void copy_four_async(T* shared, const T* global, bool aligned) {
+  if (!aligned) {
+    for (int i = 0; i < 4; ++i) shared[i] = global[i];
+    return;
+  }
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (sizeof(T) == 4)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(address), "l"(global) : "memory");
+}
+
+__device__ inline void wait_for_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+template <class T>
+__device__ inline void store_four(T* p, float4 x, bool aligned) {
+  const T element[4] = {from_float<T>(x.x), from_float<T>(x.y), from_float<T>(x.z), from_float<T>(x.w)};
+  if (!aligned) {
+    for (int i = 0; i < 4; ++i) p[i] = element[i];
+  } else if constexpr (std::is_same_v<T, float>) {
+    __stcs(reinterpret_cast<float4*>(p), x);
+  } else {
+    uint2 raw;
+    memcpy(&raw, element, sizeof(raw));
+    __stcs(reinterpret_cast<uint2*>(p), raw);
+  }
+}
+
+// Waits until the kernels before this one in the stream have finished and their writes are visible.
+__device__ inline void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Lets the next kernel start, which waits in turn before it touches anything a kernel writes.
+__device__ inline void allow_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ inline uint32_t cluster_size() {
+  uint32_t size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+__device__ inline uint32_t cluster_index_x() {
+  uint32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float silu(float x) { return x / (1.0f + expf(-x)); }
+
+// g = -exp(A_log) softplus(x) with softplus linear above 20.
+__device__ inline float log_gate(float A_log, float x) { return -expf(A_log) * (x > 20.0f ? x : log1pf(expf(x))); }
+
+__device__ inline float dot(float4 a, float4 b) { return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, a.x * b.x))); }
+__device__ inline float4 operator*(float4 a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kFullMask, x, step);
+  return x;
+}
+
+// Sums N values over the warp at once: every step halves both the lanes that hold a value and the values a lane holds.
+// Lane l ends with the sum of value[l * N / 32]. The order of additions is that of warp_sum.
+template <int N, int kStep = kWarp / 2>
+__device__ inline float warp_sums(const float (&value)[N], int lane) {
+  if constexpr (N == 1) {
+    float sum = value[0];
+#pragma unroll
+    for (int step = kStep; step > 0; step /= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
+    return sum;
+  } else {
+    const bool upper = (lane & kStep) != 0;
+    float half[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const float sent = upper ? value[i] : value[i + N / 2];
+      const float kept = upper ? value[i + N / 2] : value[i];
+      half[i] = kept + __shfl_xor_sync(kFullMask, sent, kStep);
+    }
+    return warp_sums<N / 2, kStep / 2>(half, lane);
+  }
+}
+
+}  // namespace gdn::sm90

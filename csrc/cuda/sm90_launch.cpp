@@ -1,0 +1,51 @@
+#include "cuda/sm90_launch.hpp"
+
+#include <string>
+
+namespace gdn::sm90 {
+namespace {
+
+void check(const char* op, const char* call, cudaError_t status) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // a launch error that is not sticky must not surface in somebody else's check
+  std::string text = std::string(op) + ": " + call + " failed: " + cudaGetErrorString(status);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
+    text += " (the kernels are built for compute capability 9.0, Hopper)";
+  throw LaunchError(text);
+}
+
+// Makes `device` current, and the previous one again at the end.
+class DeviceGuard {
+ public:
+  DeviceGuard(const char* op, int device) : wanted_(device) {
+    check(op, "cudaGetDevice", cudaGetDevice(&previous_));
+    if (previous_ != wanted_) check(op, "cudaSetDevice", cudaSetDevice(wanted_));
+  }
+  ~DeviceGuard() {
+    if (previous_ != wanted_) cudaSetDevice(previous_);
+  }
+
+ private:
+  int previous_ = 0, wanted_;
+};
+
+}  // namespace
+
+void launch_kernel(const char* op, const void* kernel, const LaunchShape& shape, void** arguments, int device,
+                   Stream stream) {
+  const DeviceGuard guard(op, device);
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster_x, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster_x > 1 ? 2 : 1;
+  check(op, "cudaLaunchKernelExC", cudaLaunchKernelExC(&config, kernel, arguments));
+}
+
+}  // namespace gdn::sm90
