@@ -333,6 +333,8 @@ def fused_sigmoid_gating_delta_rule_update(
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if a.dim() == 3:
         rows = (q, k, v, a, b, out)
+    elif a.dim() != 2:
+        raise GdnValueError(f"{op}: a must have 2 or 3 dimensions; got {list(a.shape)}", op, "a")
     else:
         for name, x in (("q", q), ("k", k), ("v", v), ("out", out)):
             if x.dim() != 4 or x.shape[0] != 1:
@@ -407,6 +409,7 @@ def gdn_prefill(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool, query_start_loc=query_start_loc,
     )  # fmt: skip
+    _check_head_sizes(op, head_k_dim, head_v_dim)
     silu = _is_silu(op, activation)
     tokens = mixed_qkv.shape[0]
     if out is None:
@@ -482,6 +485,7 @@ def gdn_decode(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
     )  # fmt: skip
+    _check_head_sizes(op, head_k_dim, head_v_dim)
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
@@ -553,6 +557,7 @@ def gdn_verify(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
     )  # fmt: skip
+    _check_head_sizes(op, head_k_dim, head_v_dim)
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((*mixed_qkv.shape[:2], num_v_heads, head_v_dim))
@@ -646,6 +651,13 @@ def _check_inputs(op: str, *optional: tuple[str, Tensor | None], **required: Ten
                 f"{op}: {name} must not require a gradient (inference only; use torch.no_grad()); got requires_grad",
                 op, name,
             )  # fmt: skip
+
+
+def _check_head_sizes(op: str, head_k_dim: int, head_v_dim: int) -> None:
+    """Sizes that outputs are allocated from, before the operator itself can refuse them."""
+    for name, size in (("head_k_dim", head_k_dim), ("head_v_dim", head_v_dim)):
+        if size < 1:
+            raise GdnValueError(f"{op}: {name} must be positive; got {size}", op, name)
 
 
 def _with_token_dim(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the contract suite runs over: heads, lengths, slots, gates, dtypes. Only data, and the ids pytest shows for it."""
+"""What the contract suite runs over: heads, lengths, slots, gates, dtypes."""
 
 from __future__ import annotations
 

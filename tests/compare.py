@@ -41,7 +41,7 @@ def rel_l2(actual: Tensor, expected: Tensor) -> float:
 
 
 def assert_close(actual: Tensor, expected: Tensor, limit: float, what: str = "tensor") -> None:
-    """Relative L2 error at most ``limit``, and no element off by more than ten times that of its own size plus the RMS."""
+    """Relative L2 error at most ``limit``, and no element off by more than ten times that of itself plus the RMS."""
     assert actual.shape == expected.shape, f"{what}: {list(actual.shape)} against {list(expected.shape)}"
     if expected.numel() == 0:
         return
@@ -56,7 +56,7 @@ def assert_close(actual: Tensor, expected: Tensor, limit: float, what: str = "te
 
 
 class GuardedPool:
-    """A slot pool inside a larger allocation: NaN slots before and after it, and NaN between slots with a wider pitch."""
+    """A slot pool inside a larger allocation: NaN slots before and after it, NaN between slots of a wider pitch."""
 
     GUARD_SLOTS = 2
 

@@ -9,6 +9,7 @@ with the slots that no row names unchanged. Shapes are those of ``sglang_gdn.ops
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -21,8 +22,7 @@ def f64(x: Tensor) -> Tensor:
 
 
 def row_bounds(query_start_loc: Tensor) -> list[tuple[int, int]]:
-    offsets = query_start_loc.tolist()
-    return list(zip(offsets[:-1], offsets[1:], strict=True))
+    return list(pairwise(query_start_loc.tolist()))
 
 
 def resumes(has_initial_state: Tensor | None, n: int) -> bool:
@@ -74,7 +74,7 @@ def causal_conv1d(
 
 
 def causal_conv1d_update(x, weight, bias=None, *, conv_pool, cache_indices, parent_tokens=None, commit=True, silu=True):
-    """x [N, T_d, D] -> y, the pool afterwards, the window after each token [N, T_d, D, W-1] (NaN in rows of slot -1)."""
+    """x [N, T_d, D] -> y, the pool afterwards, the window after each token [N, T_d, D, W-1] (NaN: slot -1)."""
     x, weight, bias = f64(x), f64(weight), None if bias is None else f64(bias)
     before = f64(conv_pool)
     after, y = before.clone(), torch.zeros_like(x)
@@ -109,7 +109,7 @@ def heads_of_values(x: Tensor, value_heads: int, norm: bool) -> Tensor:
 class Prefill:
     o: Tensor  # [T, HV, V]
     pool: Tensor  # [slots, HV, V, K]
-    boundaries: list[Tensor | None]  # row n: [ceil(L_n/64) + 1, HV, V, K], before each chunk, then final; None if slot -1
+    boundaries: list[Tensor | None]  # row n: [chunks + 1, HV, V, K], before each chunk, then final; None: slot -1
 
 
 def chunk_gated_delta_rule(
@@ -138,7 +138,7 @@ def chunk_gated_delta_rule(
 def delta_rule_update(
     A_log, a, dt_bias, q, k, v, b, *, ssm_pool, cache_indices, scale=None, norm=True, parent_tokens=None, commit=True
 ):
-    """q [N, T_d, H, K] and so on -> o, the pool afterwards, the state after each token [N, T_d, HV, V, K] (NaN: slot -1)."""
+    """q [N, T_d, H, K], ... -> o, the pool afterwards, the state after each token [N, T_d, HV, V, K] (NaN: slot -1)."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     g, beta = gating(A_log, a, b, dt_bias)
     q, k = (heads_of_values(x, v.shape[-2], norm) for x in (q, k))
@@ -161,7 +161,8 @@ def split_heads(y: Tensor, layer) -> tuple[Tensor, Tensor, Tensor]:
     """[..., D] -> q, k [..., H, K], v [..., HV, V]."""
     key_dim = layer.H * layer.K
     q, k, v = y.split([key_dim, key_dim, layer.HV * layer.V], dim=-1)
-    return q.unflatten(-1, (layer.H, layer.K)), k.unflatten(-1, (layer.H, layer.K)), v.unflatten(-1, (layer.HV, layer.V))
+    q, k = (x.unflatten(-1, (layer.H, layer.K)) for x in (q, k))
+    return q, k, v.unflatten(-1, (layer.HV, layer.V))
 
 
 def gdn_prefill(layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, track_slots=None, track_lens=None, **rows):

@@ -144,9 +144,7 @@ def delta_rule(
     g, beta = log_gates(gen, gates, tokens, heads)
     ids = default_ids(len(lens)) if ids is None else ids
     slots = max([SLOTS, *(i + 1 for i in ids)]) if slots is None else slots
-    padded = [
-        torch.cat([x, x.new_full((pad_tokens, *x.shape[1:]), torch.nan)]) if pad_tokens else x for x in (q, k, v, g, beta)
-    ]
+    padded = [torch.cat([x, x.new_full((pad_tokens, *x.shape[1:]), torch.nan)]) for x in (q, k, v, g, beta)]
     args = {
         "q": padded[0].to(act)[None], "k": padded[1].to(act)[None], "v": padded[2].to(act)[None],
         "g": padded[3][None], "beta": padded[4][None], "scale": scale,
@@ -290,10 +288,11 @@ def window_buffer(spec_slots: int, drafts: int, conv_pool: Tensor, overlapping: 
 
 
 def fused_layer(
-    device: str, heads: Heads, *, lens: Sequence[int] | None = None, batch: int | None = None, drafts: int | None = None,
-    ids: Sequence[int] | None = None, initial=None, act: torch.dtype = F32, state: torch.dtype = F32,
-    conv: torch.dtype = F32, width: int = 4, bias: bool = True, activation: str | None = "silu", seed: int = 0,
-    index_dtype: torch.dtype = torch.int32, pad_tokens: int = 0, state_scale: float = 0.1,
+    device: str, heads: Heads, *, lens: Sequence[int] | None = None, batch: int | None = None,
+    drafts: int | None = None, ids: Sequence[int] | None = None, initial=None, act: torch.dtype = F32,
+    state: torch.dtype = F32, conv: torch.dtype = F32, width: int = 4, bias: bool = True,
+    activation: str | None = "silu", seed: int = 0, index_dtype: torch.dtype = torch.int32, pad_tokens: int = 0,
+    state_scale: float = 0.1,
 ) -> FusedLayer:  # fmt: skip
     """Prefill with ``lens``, decode with ``batch``, verify with ``batch`` and ``drafts``."""
     gen = torch.Generator().manual_seed(seed)
@@ -306,9 +305,7 @@ def fused_layer(
         for name, size in (("mixed_qkv", heads.conv_dim), ("a", heads.HV), ("b", heads.HV))
     }
     if pad_tokens:
-        tokens = {
-            name: torch.cat([x, x.new_full((pad_tokens, x.shape[1]), torch.nan)]) for name, x in tokens.items()
-        }
+        tokens = {name: torch.cat([x, x.new_full((pad_tokens, x.shape[1]), torch.nan)]) for name, x in tokens.items()}
     args: dict[str, object] = {"cache_indices": torch.tensor(ids, dtype=index_dtype)}
     if lens is not None:
         args["query_start_loc"] = offsets(lens, index_dtype)

@@ -58,8 +58,10 @@ def limit(device: str, output: str, stored: torch.dtype) -> float:
 
 
 def draft_output_limit(device: str, activation: torch.dtype, state: torch.dtype) -> float:
-    """``decode_o`` for several tokens a row: between them the state may be rounded to the pool's dtype, as it is between
-    calls, because the state after each token is what a later commit stores."""
+    """``decode_o`` for several tokens a row.
+
+    Between them the state may be rounded to the pool's dtype, as between calls: a commit stores the state after any.
+    """
     return max(limit(device, "decode_o", activation), limit(device, "decode_state", state))
 
 

@@ -95,7 +95,7 @@ void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v
   READ(args, g);
   READ(args, beta);
   READ(args, ssm_pool);
-  READ(args, query_start_loc);
+  args.query_start_loc = TorchTensorReader::read(query_start_loc, args.kOp, "cu_seqlens");
   READ(args, cache_indices);
   READ(args, has_initial_state);
   READ(args, track_state);

@@ -126,10 +126,11 @@ void check_indices(const Checker& check, const char* name, const TensorRef& indi
   check.tensor(name, indices, kIndices, {rows}, "N", Dense::all);
 }
 
-int64_t check_query_start_loc(const Checker& check, const TensorRef& query_start_loc) {
-  check.tensor("query_start_loc", query_start_loc, kIndices, {kAny}, "N+1", Dense::all);
+int64_t check_query_start_loc(const Checker& check, const TensorRef& query_start_loc,
+                              const char* name = "query_start_loc") {
+  check.tensor(name, query_start_loc, kIndices, {kAny}, "N+1", Dense::all);
   if (query_start_loc.shape[0] < 1)
-    check.fail(ErrorKind::value, "query_start_loc", "[N+1], at least one element", query_start_loc.to_string());
+    check.fail(ErrorKind::value, name, "[N+1], at least one element", query_start_loc.to_string());
   return query_start_loc.shape[0] - 1;
 }
 
@@ -299,7 +300,7 @@ Specialization validate(const ChunkGatedDeltaRuleArgs& args) {
   check.tensor("g", args.g, kFloat32, {tokens, value_heads}, "T, HV", Dense::last);
   check.tensor("beta", args.beta, kFloat32, {tokens, value_heads}, "T, HV", Dense::last);
   check_ssm_pool(check, args.ssm_pool, value_heads, v_dim, k_dim);
-  const int64_t rows = check_query_start_loc(check, args.query_start_loc);
+  const int64_t rows = check_query_start_loc(check, args.query_start_loc, "cu_seqlens");
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check.optional("has_initial_state", args.has_initial_state, kBool, {rows}, "N", Dense::all);
   check_state_tracking(check, args.track_state, args.track_chunk_idx, args.h, rows, value_heads, v_dim, k_dim);

@@ -12,7 +12,7 @@ import cases
 import oracle
 import tolerances
 from cases import ACTIVATIONS, BF16, F16, F32, SLOTS, name_of
-from compare import GuardedPool, assert_bit_equal, assert_close
+from compare import GuardedPool, assert_bit_equal
 from problems import assert_rows, assert_slots, default_ids, live, offsets, randn, token_rows, window_buffer
 from sglang_gdn import ops
 from tolerances import limit
@@ -192,7 +192,7 @@ def test_two_calls_equal_one_bit_for_bit(device, act, split):
 
 @pytest.mark.parametrize("index", cases.INDEX_DTYPES, ids=name_of)
 def test_snapshot_of_the_window(device, index):
-    """The destination gets the raw inputs before ``track_lens``: shorter than the window, at its ends, of an empty row."""
+    """The destination gets the raw inputs before ``track_lens``, of rows shorter than the window and empty ones too."""
     lens, ids = [70, 3, 2, 0, 5, 9], [0, 1, 2, 3, -1, 4]
     slots, track_lens = [5, 6, -1, 7, -1, 8], [64, 1, 2, 0, 5, 9]
     problem = conv(device, 70, 6, sum(lens), ids=ids, index=index)
@@ -308,5 +308,3 @@ def test_two_dimensional_input_is_one_token_a_row(device):
     assert flat.shape == (3, 70)
     assert_bit_equal(flat, cube[:, 0], "y")
     assert_bit_equal(pools[0].storage, pools[1].storage, "conv_pool")
-
-

@@ -9,7 +9,6 @@ import torch
 
 import cases
 import oracle
-import problems
 import tolerances
 from cases import ACTIVATIONS, ASYMMETRIC, BF16, F16, F32, GATES, RATIOS, SMALL, STATES, TRIPLE, Heads, name_of
 from compare import assert_bit_equal, assert_close, assert_zero, rel_l2
@@ -258,9 +257,7 @@ def test_dense_form_in_both_state_layouts(device, heads, layout):
     problem, args = dense_problem(device, heads, 3, 70)
     initial = problem.ssm.transpose(-1, -2) if layout == "kv" else problem.ssm
     before = initial.clone()
-    o, final = ops.chunk_gated_delta_rule(
-        **args, initial_state=initial, output_final_state=True, state_layout=layout
-    )
+    o, final = ops.chunk_gated_delta_rule(**args, initial_state=initial, output_final_state=True, state_layout=layout)
     expected = problem.expected()
     assert o.shape == args["v"].shape and final.dtype == F32 and final.is_contiguous()
     assert_close(o.flatten(0, 1), expected.o, limit(device, "prefill_o", F32), "o")
@@ -298,9 +295,7 @@ def test_dense_form_with_cu_seqlens_and_positional_arguments(device):
 
 def test_dense_batch_equals_packed_rows_bit_for_bit(device):
     problem, args = dense_problem(device, SMALL, 3, 70, act=BF16)
-    o, final = ops.chunk_gated_delta_rule(
-        **args, initial_state=problem.ssm, output_final_state=True, state_layout="vk"
-    )
+    o, final = ops.chunk_gated_delta_rule(**args, initial_state=problem.ssm, output_final_state=True, state_layout="vk")
     packed = problem.run()
     assert_bit_equal(o.flatten(0, 1), packed.o, "o")
     assert_bit_equal(final, packed.ssm.tensor, "states")

@@ -345,7 +345,8 @@ def test_tokens_past_32_bit_offsets(device, act, uncommitted_memory):
     assert_bit_equal(run.ssm.storage, expected.ssm.storage, "ssm_pool")
     assert_bit_equal(run.conv.storage, expected.conv.storage, "conv_pool")
     rule = delta_rule(device, Heads(1, 1, 64, 64), [3, 2], act=act)
-    spread_heads = {name: spread(rule.args[name][0], INT32_ELEMENTS // 4 + 4096) for name in ("q", "k", "v", "g", "beta")}
+    names = ("q", "k", "v", "g", "beta")
+    spread_heads = {name: spread(rule.args[name][0], INT32_ELEMENTS // 4 + 4096) for name in names}
     assert_bit_equal(rule.run(**spread_heads, out=torch.empty_like(rule.args["v"][0])).o, rule.run().o, "o")
 
 

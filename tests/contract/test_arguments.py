@@ -1,0 +1,501 @@
+"""Every argument of every operator, wrong in every way: the exception, its words, and that nothing was touched."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from cases import BF16, F16, F32, SMALL, Heads
+from compare import assert_bit_equal
+from problems import delta_rule, fused_layer, offsets, randn, update, window_buffer
+from sglang_gdn import errors, ops
+
+FLOAT, INDEX, BOOL = "float", "index", "bool"
+LAST, ALL = "last", "all"  # which dimensions must be dense
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one tensor argument must be: its kind, the dimensions another argument fixes, its density, its presence."""
+
+    kind: str = FLOAT
+    fixed: tuple[int, ...] = ()
+    dense: str = ALL
+    required: bool = True
+    dtypes: tuple[torch.dtype, ...] | None = None  # floats that are refused although the operator knows them
+
+
+# --- one valid call of each operator, with every option that fits --------------------------------------------------
+
+
+def index(device, *values):
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def causal_conv1d(device):
+    gen = torch.Generator().manual_seed(0)
+    return {
+        "x": randn(gen, 7, 24).to(device), "weight": randn(gen, 24, 4).to(device), "bias": randn(gen, 24).to(device),
+        "query_start_loc": offsets([4, 3]).to(device), "conv_pool": randn(gen, 9, 24, 3).to(device),
+        "cache_indices": index(device, 3, 0), "has_initial_state": torch.tensor([True, False], device=device),
+        "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
+        "out": torch.full((7, 24), torch.nan, device=device),
+    }  # fmt: skip
+
+
+def causal_conv1d_update(device):
+    gen = torch.Generator().manual_seed(0)
+    pool = randn(gen, 9, 24, 3).to(device)
+    return {
+        "x": randn(gen, 2, 3, 24).to(device), "weight": randn(gen, 24, 4).to(device), "bias": randn(gen, 24).to(device),
+        "conv_pool": pool, "cache_indices": index(device, 3, 0),
+        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
+        "intermediate_conv_window": window_buffer(4, 3, pool, False), "intermediate_state_indices": index(device, 3, 1),
+        "disable_state_update": True, "out": torch.full((2, 3, 24), torch.nan, device=device),
+    }  # fmt: skip
+
+
+def gdn_gating(device):
+    gen = torch.Generator().manual_seed(0)
+    shapes = {"A_log": (4,), "a": (7, 4), "b": (7, 4), "dt_bias": (4,)}
+    return {name: randn(gen, *shape).to(device) for name, shape in shapes.items()}
+
+
+def chunk_gated_delta_rule(device):
+    problem = delta_rule(device, SMALL, [4, 3], ids=[3, 0], initial=[True, False])
+    states = torch.full((2, SMALL.HV, SMALL.V, SMALL.K), torch.nan, device=device)
+    return problem.args | {
+        "ssm_pool": problem.ssm, "track_state": states, "track_chunk_idx": index(device, 1, -1),
+        "out": torch.full_like(problem.args["v"], torch.nan),
+    }  # fmt: skip
+
+
+def fused_sigmoid_gating_delta_rule_update(device):
+    problem = update(device, SMALL, 2, 3, ids=[3, 0])
+    return problem.args | {
+        "ssm_pool": problem.ssm, "disable_state_update": True,
+        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
+        "intermediate_ssm": torch.full((4, 3, *problem.ssm.shape[1:]), torch.nan, device=device),
+        "intermediate_state_indices": index(device, 3, 1), "out": torch.full_like(problem.args["v"], torch.nan),
+    }  # fmt: skip
+
+
+def layer_call(problem, *out_shape):
+    return problem.tokens | problem.rows | problem.layer.kwargs() | {
+        "conv_pool": problem.conv, "ssm_pool": problem.ssm, "out": problem.nan_out(*out_shape)
+    }  # fmt: skip
+
+
+def gdn_prefill(device):
+    problem = fused_layer(device, SMALL, lens=[4, 3], ids=[3, 0], initial=[True, False])
+    return layer_call(problem, 1, 7) | {
+        "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
+        "track_state": torch.full((2, *problem.ssm.shape[1:]), torch.nan, device=device),
+        "track_chunk_idx": index(device, 1, -1),
+    }  # fmt: skip
+
+
+def gdn_decode(device):
+    return layer_call(fused_layer(device, SMALL, batch=2, ids=[3, 0]), 1, 2)
+
+
+def gdn_verify(device):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    return layer_call(problem, 2, 3) | intermediate(device, problem) | {
+        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device)
+    }  # fmt: skip
+
+
+def intermediate(device, problem):
+    return {
+        "intermediate_ssm": torch.full((4, 3, *problem.ssm.shape[1:]), 0.5, device=device),
+        "intermediate_conv_window": window_buffer(4, 3, problem.conv, False).fill_(0.5),
+        "intermediate_state_indices": index(device, 3, 1),
+    }
+
+
+def gdn_commit(device):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    return intermediate(device, problem) | {
+        "conv_pool": problem.conv, "ssm_pool": problem.ssm, "cache_indices": problem.rows["cache_indices"],
+        "last_steps": index(device, 2, 0),
+    }  # fmt: skip
+
+
+VALID: dict[str, Callable] = {
+    f.__name__: f
+    for f in (
+        causal_conv1d, causal_conv1d_update, gdn_gating, chunk_gated_delta_rule,
+        fused_sigmoid_gating_delta_rule_update, gdn_prefill, gdn_decode, gdn_verify, gdn_commit,
+    )
+}  # fmt: skip
+
+# --- what each tensor argument must be -----------------------------------------------------------------------------
+
+SLOT_IDS = Rule(INDEX, (0,))
+OFFSETS = Rule(INDEX)
+FLAGS = Rule(BOOL, (0,), required=False)
+OPTIONAL_IDS = Rule(INDEX, (0,), required=False)
+PARENTS = Rule(INDEX, (0, 1), required=False)
+CONV_POOL = Rule(fixed=(1, 2))
+SSM_POOL = Rule(fixed=(1, 2, 3))
+CONV_WEIGHT = Rule(fixed=(0,), dtypes=(BF16, F16))
+CONV_BIAS = Rule(fixed=(0,), required=False, dtypes=(BF16, F16))
+GATE_WEIGHT = Rule(fixed=(0,))
+F32_ONLY = (BF16, F16)
+OTHER_FLOATS = (BF16, F16)
+
+LAYER = {
+    "conv_weight": CONV_WEIGHT, "conv_bias": CONV_BIAS, "A_log": GATE_WEIGHT, "dt_bias": GATE_WEIGHT,
+    "conv_pool": CONV_POOL, "ssm_pool": SSM_POOL, "cache_indices": SLOT_IDS,
+}  # fmt: skip
+TRACK = {
+    "track_slots": OPTIONAL_IDS, "track_lens": OPTIONAL_IDS,
+    "track_state": Rule(fixed=(0, 1, 2, 3), required=False, dtypes=F32_ONLY), "track_chunk_idx": OPTIONAL_IDS,
+}  # fmt: skip
+INTERMEDIATE = {
+    "intermediate_ssm": Rule(fixed=(1, 2, 3, 4), dtypes=OTHER_FLOATS),
+    "intermediate_conv_window": Rule(fixed=(1, 2, 3), dense=LAST, dtypes=OTHER_FLOATS),
+    "intermediate_state_indices": SLOT_IDS,
+}
+
+RULES: dict[str, dict[str, Rule]] = {
+    "causal_conv1d": {
+        "x": Rule(dense=LAST), "weight": CONV_WEIGHT, "bias": CONV_BIAS, "query_start_loc": OFFSETS,
+        "conv_pool": CONV_POOL, "cache_indices": SLOT_IDS, "has_initial_state": FLAGS,
+        "track_slots": TRACK["track_slots"], "track_lens": TRACK["track_lens"],
+        "out": Rule(fixed=(0, 1), required=False, dtypes=OTHER_FLOATS),
+    },
+    "causal_conv1d_update": {
+        "x": Rule(dense=LAST), "weight": CONV_WEIGHT, "bias": CONV_BIAS, "conv_pool": CONV_POOL,
+        "cache_indices": SLOT_IDS, "parent_tokens": PARENTS,
+        "intermediate_conv_window": INTERMEDIATE["intermediate_conv_window"],
+        "intermediate_state_indices": SLOT_IDS, "out": Rule(fixed=(0, 1, 2), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_gating": {
+        "A_log": GATE_WEIGHT, "a": Rule(dense=LAST), "b": Rule(fixed=(0, 1), dense=LAST), "dt_bias": GATE_WEIGHT,
+    },
+    "chunk_gated_delta_rule": {
+        "q": Rule(dense=LAST), "k": Rule(fixed=(1, 2, 3), dense=LAST, dtypes=OTHER_FLOATS),
+        "v": Rule(fixed=(1,), dense=LAST, dtypes=OTHER_FLOATS), "g": Rule(fixed=(1, 2), dense=LAST, dtypes=F32_ONLY),
+        "beta": Rule(fixed=(1, 2), dense=LAST, dtypes=F32_ONLY),
+        "ssm_pool": Rule(fixed=(1, 2, 3), required=False), "cu_seqlens": Rule(INDEX, required=False),
+        "cache_indices": SLOT_IDS, "has_initial_state": FLAGS, "track_state": TRACK["track_state"],
+        "track_chunk_idx": TRACK["track_chunk_idx"], "out": Rule(fixed=(1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "fused_sigmoid_gating_delta_rule_update": {
+        "A_log": GATE_WEIGHT, "a": Rule(fixed=(0, 1, 2), dense=LAST), "dt_bias": GATE_WEIGHT, "q": Rule(dense=LAST),
+        "k": Rule(fixed=(0, 1, 2, 3), dense=LAST, dtypes=OTHER_FLOATS),
+        "v": Rule(fixed=(0, 1), dense=LAST, dtypes=OTHER_FLOATS), "b": Rule(fixed=(0, 1, 2), dense=LAST),
+        "ssm_pool": SSM_POOL, "cache_indices": SLOT_IDS, "parent_tokens": PARENTS,
+        "intermediate_ssm": INTERMEDIATE["intermediate_ssm"], "intermediate_state_indices": SLOT_IDS,
+        "out": Rule(fixed=(0, 1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_prefill": {
+        "mixed_qkv": Rule(fixed=(1,), dense=LAST), "a": Rule(fixed=(0, 1), dense=LAST),
+        "b": Rule(fixed=(0, 1), dense=LAST), **LAYER, "query_start_loc": OFFSETS, "has_initial_state": FLAGS, **TRACK,
+        "out": Rule(fixed=(1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_decode": {
+        "mixed_qkv": Rule(fixed=(1,), dense=LAST), "a": Rule(fixed=(0, 1), dense=LAST),
+        "b": Rule(fixed=(0, 1), dense=LAST), **LAYER, "out": Rule(fixed=(1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_verify": {
+        "mixed_qkv": Rule(fixed=(2,), dense=LAST), "a": Rule(fixed=(0, 1, 2), dense=LAST),
+        "b": Rule(fixed=(0, 1, 2), dense=LAST), **LAYER, **INTERMEDIATE, "parent_tokens": PARENTS,
+        "out": Rule(fixed=(0, 1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_commit": {
+        "conv_pool": Rule(), "ssm_pool": Rule(), "cache_indices": Rule(INDEX), **INTERMEDIATE,
+        "intermediate_ssm": Rule(fixed=(2, 3, 4), dtypes=OTHER_FLOATS), "last_steps": SLOT_IDS,
+    },
+}  # fmt: skip
+
+# --- how each can be wrong -----------------------------------------------------------------------------------------
+
+
+def grown(x: Tensor, dim: int) -> Tensor:
+    return torch.cat([x, x.narrow(dim, 0, 1)], dim=dim).contiguous()
+
+
+def every_second(x: Tensor) -> Tensor:
+    """The same values at stride 2 in the last dimension."""
+    return torch.stack([x, x], dim=-1)[..., 0]
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The same values with the last two dimensions swapped in memory."""
+    return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def wrong_values(rule: Rule):
+    """(name, corruption of the tensor, exception) for everything that ``rule`` forbids."""
+    wrong_dtypes = {
+        FLOAT: (torch.float64, torch.int32, *(rule.dtypes or ())),
+        INDEX: (torch.int16, F32, torch.bool),
+        BOOL: (torch.uint8, torch.int32, F32),
+    }[rule.kind]
+    for dtype in wrong_dtypes:
+        yield f"dtype-{str(dtype)[6:]}", lambda x, dtype=dtype: x.to(dtype), errors.GdnTypeError
+    yield "rank-above", lambda x: x[None, None], errors.GdnValueError
+    for dim in rule.fixed:
+        yield f"size-{dim}", lambda x, dim=dim: grown(x, dim), errors.GdnValueError
+    yield "stride-2", every_second, errors.GdnValueError
+    if rule.kind == FLOAT and rule.dense == ALL:
+        yield "transposed", lambda x: transposed(x) if x.dim() > 1 else every_second(x), errors.GdnValueError
+    yield "device", lambda x: x.to("meta"), errors.GdnValueError
+    yield "not-a-tensor", lambda x: [1.0], errors.GdnTypeError
+    if rule.required:
+        yield "none", lambda x: None, (errors.GdnTypeError, errors.GdnValueError)
+
+
+def all_wrong_calls():
+    for op, rules in RULES.items():
+        for name, rule in rules.items():
+            for how, corrupt, error in wrong_values(rule):
+                yield pytest.param(op, name, corrupt, error, id=f"{op}-{name}-{how}")
+
+
+def tensors_of(call: dict) -> dict[str, Tensor]:
+    return {name: x for name, x in call.items() if isinstance(x, Tensor) and x.device.type != "meta"}
+
+
+def refused(op: str, call: dict, argument: str, error) -> str:
+    """Runs a call that must be refused for ``argument``, checks that no tensor changed, returns the message."""
+    before = {name: x.clone() for name, x in tensors_of(call).items()}
+    with pytest.raises(error) as caught:
+        getattr(ops, op)(**call)
+    for name, x in tensors_of(call).items():
+        assert_bit_equal(x, before[name], name)
+    message = str(caught.value)
+    assert caught.value.op == op and caught.value.argument == argument, message
+    assert re.match(rf"{op}: {argument} must (be|have|not require) .+; got .+", message, re.DOTALL), message
+    return message
+
+
+def test_every_argument_has_a_rule():
+    """Tensor arguments that no rule covers would go untested."""
+    options = {
+        "scale", "activation", "disable_state_update", "use_qk_l2norm_in_kernel", "output_h", "state_layout",
+        "num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "cache_seqlens", "head_first", "initial_state",
+        "output_final_state",
+    }  # fmt: skip
+    assert set(RULES) == set(ops.__all__) - {"CHUNK_SIZE"}
+    for op, rules in RULES.items():
+        assert set(inspect.signature(getattr(ops, op)).parameters) - options == set(rules), op
+
+
+@pytest.mark.parametrize("op", VALID)
+def test_the_valid_call_runs(device, op):
+    getattr(ops, op)(**VALID[op](device))
+
+
+@pytest.mark.parametrize(("op", "argument", "corrupt", "error"), list(all_wrong_calls()))
+def test_wrong_tensor(device, op, argument, corrupt, error):
+    call = VALID[op](device)
+    call[argument] = corrupt(call[argument])
+    refused(op, call, argument, error)
+
+
+@pytest.mark.parametrize(("op", "pool"), [(op, p) for op in RULES for p in ("conv_pool", "ssm_pool") if p in RULES[op]])
+def test_slots_that_overlap_in_memory(device, op, pool):
+    for pitch in (lambda size: size - 1, lambda size: 0):
+        call = VALID[op](device)
+        x = call[pool]
+        call[pool] = x.as_strided(x.shape, (pitch(x[0].numel()), *x.stride()[1:]))
+        refused(op, call, pool, errors.GdnValueError)
+
+
+# Which argument an absent partner is missed at.
+TOGETHER = [
+    ("causal_conv1d", "conv_pool", "cache_indices"), ("causal_conv1d", "track_slots", "track_lens"),
+    ("gdn_prefill", "track_slots", "track_lens"), ("gdn_prefill", "track_state", "track_chunk_idx"),
+    ("chunk_gated_delta_rule", "track_state", "track_chunk_idx"),
+    ("causal_conv1d_update", "intermediate_conv_window", "intermediate_state_indices"),
+    ("fused_sigmoid_gating_delta_rule_update", "intermediate_ssm", "intermediate_state_indices"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "first", "second"), TOGETHER, ids=lambda x: x)
+def test_arguments_that_come_together(device, op, first, second):
+    for missing in (first, second):
+        call = VALID[op](device)
+        call[missing] = None
+        refused(op, call, missing, errors.GdnValueError)
+
+
+@pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_update", "gdn_prefill", "gdn_decode", "gdn_verify"])
+class TestConvolution:
+    def test_width(self, device, op):
+        weight = "weight" if op.startswith("causal") else "conv_weight"
+        for width in (1, 5):
+            call = VALID[op](device)
+            call[weight] = torch.zeros(call[weight].shape[0], width, device=device)
+            call["conv_pool"] = torch.zeros(9, call[weight].shape[0], width - 1, device=device)
+            assert "2..4" in refused(op, call, weight, errors.GdnValueError)
+
+    def test_window_of_another_width(self, device, op):
+        for size in (2, 4, 6):
+            call = VALID[op](device)
+            call["conv_pool"] = torch.zeros(9, call["conv_pool"].shape[1], size, device=device)
+            refused(op, call, "conv_pool", errors.GdnValueError)
+
+    def test_window_with_channels_last(self, device, op):
+        call = VALID[op](device)
+        call["conv_pool"] = call["conv_pool"].transpose(1, 2).contiguous()
+        refused(op, call, "conv_pool", errors.GdnValueError)
+
+    @pytest.mark.parametrize("activation", ["relu", "", True])
+    def test_activation(self, device, op, activation):
+        call = VALID[op](device) | {"activation": activation}
+        assert "'silu'" in refused(op, call, "activation", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("op", ["gdn_prefill", "gdn_decode", "gdn_verify"])
+class TestLayer:
+    @pytest.mark.parametrize(("H", "HV"), [(3, 4), (0, 4), (2, 0), (-2, 4), (4, 2)])
+    def test_head_counts(self, device, op, H, HV):
+        call = VALID[op](device) | {"num_k_heads": H, "num_v_heads": HV, "out": None}
+        refused(op, call, "num_v_heads", errors.GdnValueError)
+
+    @pytest.mark.parametrize("name", ["head_k_dim", "head_v_dim"])
+    @pytest.mark.parametrize("size", [0, -64])
+    def test_head_sizes(self, device, op, name, size):
+        refused(op, VALID[op](device) | {name: size, "out": None}, name, errors.GdnValueError)
+
+    def test_state_with_sides_swapped(self, device, op):
+        """[.., K, V] where [.., V, K] is wanted is seen whenever K and V differ."""
+        size = {"gdn_prefill": {"lens": [4]}, "gdn_decode": {"batch": 1}, "gdn_verify": {"batch": 1, "drafts": 3}}[op]
+        problem = fused_layer(device, Heads(2, 4, 64, 128), **size)
+        call = problem.tokens | problem.rows | problem.layer.kwargs() | {"conv_pool": problem.conv}
+        if op == "gdn_verify":
+            call |= intermediate(device, problem)
+        call["ssm_pool"] = problem.ssm.transpose(-1, -2).contiguous()
+        refused(op, call, "ssm_pool", errors.GdnValueError)
+
+
+def test_unsupported_head_size_is_an_error_and_not_silence(device):
+    """Sizes that no kernel is built for: an exception that lists what is built, and ``out`` keeps its NaN."""
+    problem = delta_rule(device, Heads(1, 1, 12, 12), [5])
+    call = problem.args | {"ssm_pool": problem.ssm, "out": torch.full_like(problem.args["v"], torch.nan)}
+    before = call["out"].clone()
+    with pytest.raises(errors.GdnNoKernelError, match=r"chunk_gated_delta_rule.*head_k_dim"):
+        ops.chunk_gated_delta_rule(**call)
+    assert_bit_equal(call["out"], before, "out")
+
+
+def test_value_heads_that_no_key_head_divides(device):
+    call = chunk_gated_delta_rule(device)
+    for name, dim in (("v", 2), ("g", 2), ("beta", 2), ("ssm_pool", 1), ("out", 2), ("track_state", 1)):
+        call[name] = grown(call[name], dim)
+    refused("chunk_gated_delta_rule", call, "v", errors.GdnValueError)
+
+
+# --- options that are refused --------------------------------------------------------------------------------------
+
+
+def test_circular_windows(device):
+    call = causal_conv1d_update(device) | {"cache_seqlens": index(device, 1, 2)}
+    refused("causal_conv1d_update", call, "cache_seqlens", errors.GdnUnsupportedError)
+
+
+def test_head_first(device):
+    call = chunk_gated_delta_rule(device) | {"head_first": True}
+    refused("chunk_gated_delta_rule", call, "head_first", errors.GdnUnsupportedError)
+
+
+def test_state_layout(device):
+    call = chunk_gated_delta_rule(device) | {"state_layout": "kvk"}
+    refused("chunk_gated_delta_rule", call, "state_layout", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("op", ["causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update"])
+def test_a_tree_has_no_state_to_commit(device, op):
+    refused(op, VALID[op](device) | {"disable_state_update": False}, "parent_tokens", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("op", ["causal_conv1d_update", "gdn_verify"])
+def test_a_tree_needs_windows_of_their_own(device, op):
+    call = VALID[op](device)
+    call["intermediate_conv_window"] = window_buffer(4, 3, call["conv_pool"], True)
+    refused(op, call, "intermediate_conv_window", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("op", ["causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update"])
+@pytest.mark.parametrize("drafts", [0, 17])
+def test_draft_count(device, op, drafts):
+    call = {name: x for name, x in VALID[op](device).items() if not name.startswith(("intermediate", "parent"))}
+    for name in ("x", "q", "k", "v", "a", "b", "out"):
+        if name in call:
+            call[name] = call[name][:, :1].expand(-1, drafts, *call[name].shape[2:]).contiguous()
+    main = "x" if op.startswith("causal") else "q"
+    assert "1 to 16" in refused(op, call, main, errors.GdnValueError)
+
+
+def test_pool_form_and_dense_form_do_not_mix(device):
+    op = "chunk_gated_delta_rule"
+    pool_form = chunk_gated_delta_rule(device)
+    initial = torch.zeros(2, SMALL.HV, SMALL.K, SMALL.V, device=device)
+    refused(op, pool_form | {"initial_state": initial}, "initial_state", errors.GdnUnsupportedError)
+    refused(op, pool_form | {"output_final_state": True}, "output_final_state", errors.GdnValueError)
+    dense_form = pool_form | {"ssm_pool": None}
+    refused(op, dense_form, "cache_indices", errors.GdnUnsupportedError)
+    dense_form["cache_indices"] = None
+    refused(op, dense_form, "has_initial_state", errors.GdnUnsupportedError)
+
+
+def test_initial_state_of_the_wrong_layout(device):
+    problem = delta_rule(device, Heads(1, 2, 64, 128), [5], ids=[0])
+    call = {name: problem.args[name] for name in ("q", "k", "v", "g", "beta")}
+    state = torch.zeros(1, 2, 128, 64, device=device)
+    refused("chunk_gated_delta_rule", call | {"initial_state": state}, "initial_state", errors.GdnValueError)
+    ops.chunk_gated_delta_rule(**call, initial_state=state, state_layout="vk")
+
+
+def test_a_batch_with_offsets(device):
+    call = chunk_gated_delta_rule(device)
+    for name in ("q", "k", "v", "g", "beta", "out"):
+        call[name] = torch.cat([call[name]] * 2)
+    refused("chunk_gated_delta_rule", call, "q", errors.GdnValueError)
+
+
+def test_offsets_without_a_single_element(device):
+    for op, name in (("causal_conv1d", "query_start_loc"), ("gdn_prefill", "query_start_loc")):
+        call = VALID[op](device) | {name: torch.empty(0, dtype=torch.int32, device=device)}
+        refused(op, call, name, errors.GdnValueError)
+
+
+@pytest.mark.parametrize("option", ["has_initial_state", "track_slots"])
+def test_convolution_without_a_pool_has_no_state_options(device, option):
+    call = causal_conv1d(device) | {"conv_pool": None, "cache_indices": None}
+    if option == "has_initial_state":
+        call |= {"track_slots": None, "track_lens": None}
+    else:
+        call["has_initial_state"] = None
+    refused("causal_conv1d", call, option, errors.GdnValueError)
+
+
+# --- autograd ------------------------------------------------------------------------------------------------------
+
+DIFFERENTIABLE = {
+    op: [name for name, rule in rules.items() if rule.kind == FLOAT and "pool" not in name and name != "out"
+         and not name.startswith(("track", "intermediate"))]
+    for op, rules in RULES.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "argument"), [(op, name) for op, names in DIFFERENTIABLE.items() for name in names], ids=lambda x: x
+)
+def test_inputs_that_want_a_gradient(device, op, argument):
+    call = VALID[op](device)
+    call[argument] = call[argument].detach().requires_grad_()
+    assert "gradient" in refused(op, call, argument, errors.GdnUnsupportedError)
+    with torch.no_grad():
+        getattr(ops, op)(**call)
