@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from distribution import ROOT
 
+from distribution import ROOT
 from sglang_gdn import bench, ops
 from sglang_gdn.bench import measure
 from sglang_gdn.bench import workloads as make

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
 from distribution import VERSION, run
 
 NEWER = f"{VERSION}.post1"

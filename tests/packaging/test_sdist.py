@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from distribution import VERSION, build_wheel, run
 
 CPU_ONLY = ("-Ccmake.define.SGLANG_GDN_CUDA=OFF", "-Ccmake.define.SGLANG_GDN_ASCEND=OFF")

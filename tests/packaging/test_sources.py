@@ -6,9 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from distribution import ROOT, VERSION
-
 import sglang_gdn
+from distribution import ROOT, VERSION
 
 VARIABLE = re.compile(r"""["'](SGLANG_GDN_[A-Z0-9_]+)["']""")
 MACHINE_FOLDER = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users|tmp)/\w")

@@ -11,6 +11,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+
 from distribution import PROJECT, ROOT, VERSION, run
 
 DIST_INFO = f"sglang_gdn-{VERSION}.dist-info"

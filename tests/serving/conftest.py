@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+
 from serving.checkpoints import Checkpoint
 from serving.server import Server, Service
-
 from sglang_gdn import cpu_engine
 
 

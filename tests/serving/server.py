@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+
 from serving.checkpoints import OUTPUT_TOKENS, Checkpoint
 
 START_SECONDS = 240

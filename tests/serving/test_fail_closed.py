@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import transformers
+
 from serving.checkpoints import Checkpoint
 from serving.server import Server
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from serving.server import Service
 
 pytestmark = pytest.mark.serving

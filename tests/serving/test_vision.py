@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from PIL import Image
+
 from serving.checkpoints import IMAGE_TOKEN, VISION_END, VISION_START, VisionCheckpoint
 from serving.server import Server, Service
 
