@@ -1,9 +1,12 @@
 """An agent-like workload against an OpenAI-compatible server: ``python examples/agent_workload.py URL``.
 
-Two conversations share a long system prompt with tool definitions, take several turns each, and one of them then
+Three conversations share a long system prompt with tool definitions and take one or more turns each; the first then
 branches into parallel continuations. Every request is afterwards repeated with an empty cache. Prints a table with
 prompt tokens, cached tokens, time to first token and output of each request, and fails if an output depends on the
 cache or if the cache was never used. The server needs ``--enable-cache-report``.
+
+SGLang keeps a recurrent state for each prompt that it has served, and for each place where it has seen two prompts part:
+the second conversation shows it where the system prompt ends, the third one starts from there.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from dataclasses import dataclass, field
 
 import requests
 
-MAX_TOKENS = 24
+MAX_TOKENS = 32
 REQUEST_TIMEOUT_S = 600
-SHOWN_CHARACTERS = 24
+SHOWN_CHARACTERS = 28
 
 POLICY = """You are the maintenance agent of a small software company. You read tickets, look at source code, run
 tests and answer the person who asked. Rules:
@@ -78,6 +81,7 @@ CONVERSATIONS = {
         "Ticket 4712 asks for dates in the invoices to carry the time zone. Where are they made?",
         "The dates are made in the template. Which tests cover it?",
     ],
+    "C": ["Ticket 4713 is about the colours of the start page. Who has to decide that?"],
 }
 BRANCHES = {
     "A/fix": "Remove the limit and run the tests of the export module.",
