@@ -5,7 +5,7 @@ branches into parallel continuations. Every request is afterwards repeated with 
 prompt tokens, cached tokens, time to first token and output of each request, and fails if an output depends on the
 cache or if the cache was never used. The server needs ``--enable-cache-report``.
 
-SGLang keeps a recurrent state for each prompt that it has served, and for each place where it has seen two prompts part:
+SGLang keeps a recurrent state for each prompt that it has served, and for each place where it saw two prompts part:
 the second conversation shows it where the system prompt ends, the third one starts from there.
 """
 
