@@ -16,7 +16,6 @@
 namespace gdn::cpu::GDN_CPU_ISA {
 namespace {
 
-constexpr int64_t kStateTile = 8;
 constexpr int64_t kZeroRows = 64;
 constexpr float kLowestLogGate = -200.0f;  // e^-200 is 0 in float32; keeps sums of gates finite
 
@@ -27,11 +26,12 @@ struct Shape {
         K(args.q.shape[2]),
         V(args.v.shape[2]),
         K_padded(round_up(K, kLanes)),
-        V_padded(round_up(V, kLanes)) {}
+        panels((V + kPanel - 1) / kPanel) {}
 
   int64_t state_elements() const { return V * K; }
+  int64_t transposed_elements() const { return panels * K * kPanel; }
 
-  int64_t H, HV, K, V, K_padded, V_padded;
+  int64_t H, HV, K, V, K_padded, panels;
 };
 
 // One row of the batch.
@@ -59,14 +59,14 @@ struct Scratch {
     keys.qkt = cut.floats(kChunk * kChunk);
     for (float** gate : {&gates.G_high, &gates.G_low, &gates.decay, &gates.remaining, &gates.beta})
       *gate = cut.floats(kChunk);
-    values.pitch = shape.V_padded;
+    values.panels = shape.panels;
     values.solve = cut.floats(kChunk * kChunk);
     values.attend = cut.floats(kChunk * kChunk);
     for (float** tokens : {&values.v, &values.written, &values.retained, &values.out})
-      *tokens = cut.floats(kChunk * shape.V_padded);
+      *tokens = cut.floats(shape.panels * kChunk * kPanel);
     row_state = cut.floats(shape.state_elements());
     tile = cut.floats(kStateTile * shape.K_padded);
-    states = cut.floats(heads * shape.K * shape.V_padded);
+    states = cut.floats(heads * shape.transposed_elements());
   }
 
   ScratchCutter cut;
@@ -75,28 +75,33 @@ struct Scratch {
   ChunkValues values;
   float* row_state;  // [V, K]
   float* tile;       // [kStateTile, K_padded]
-  float* states;     // [heads, K, V_padded]
+  float* states;     // [heads][panels][K][kPanel]
 };
 
 GDN_INLINE char* pool_state(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const Row& row, int64_t head) {
   return element_at(args.ssm_pool, row.slot * args.ssm_pool.stride[0] + head * shape.state_elements());
 }
 
-// Transposes a [V, K] state of any dtype to [K, V_padded] floats; null means zeros.
+// Where channel v (a multiple of kStateTile) of the transposed state starts.
+GDN_INLINE float* state_column(const Shape& shape, float* state, int64_t v) {
+  return state + v / kPanel * shape.K * kPanel + v % kPanel;
+}
+
+// Transposes a [V, K] state of any dtype to panels of floats; null means zeros.
 void load_state(DType dtype, const char* src, const Shape& shape, Scratch& scratch, float* state) {
-  if (src == nullptr || shape.V_padded != shape.V) fill_zero(state, shape.K * shape.V_padded * 4);
+  if (src == nullptr || shape.V % kPanel != 0) fill_zero(state, shape.transposed_elements() * 4);
   if (src == nullptr) return;
   for (int64_t v = 0; v < shape.V; v += kStateTile) {
     for (int64_t i = 0; i < kStateTile; ++i)
       load_floats(dtype, src + (v + i) * shape.K * element_size(dtype), shape.K, scratch.tile + i * shape.K_padded,
                   shape.K_padded);
-    transpose(scratch.tile, shape.K_padded, kStateTile, shape.K, state + v, shape.V_padded);
+    transpose(scratch.tile, shape.K_padded, kStateTile, shape.K, state_column(shape, state, v), kPanel);
   }
 }
 
-void store_state(DType dtype, char* dst, const Shape& shape, Scratch& scratch, const float* state) {
+void store_state(DType dtype, char* dst, const Shape& shape, Scratch& scratch, float* state) {
   for (int64_t v = 0; v < shape.V; v += kStateTile) {
-    transpose(state + v, shape.V_padded, shape.K, kStateTile, scratch.tile, shape.K_padded);
+    transpose(state_column(shape, state, v), kPanel, shape.K, kStateTile, scratch.tile, shape.K_padded);
     for (int64_t i = 0; i < kStateTile; ++i)
       store_floats(dtype, dst + (v + i) * shape.K * element_size(dtype), scratch.tile + i * shape.K_padded, shape.K);
   }
@@ -136,9 +141,11 @@ void load_keys(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int64_t 
         } else {
           fill_zero(row, shape.K_padded * 4);
         }
-        if (is_key) copy_bytes(keys.k + (i + j) * shape.K, row, shape.K * 4);
+        for (int64_t c = 0; is_key && c < shape.K; c += kStateTile)
+          copy_bytes(keys.k + c * kChunk + (i + j) * kStateTile, row + c, kStateTile * 4);
       }
-      transpose(scratch.tile, shape.K_padded, kStateTile, shape.K, (is_key ? keys.kt : keys.qt) + i, kChunk);
+      transpose(scratch.tile, shape.K_padded, kStateTile, shape.K, (is_key ? keys.kt : keys.qt) + keys.token_offset(i),
+                kTokenTile);
     }
   }
   key_products(keys);
@@ -168,20 +175,28 @@ void load_gates(const ChunkGatedDeltaRuleArgs& args, int64_t first_token, int64_
 
 void load_values(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int64_t first_token, int64_t head,
                  const ChunkKeys& keys, const ChunkValues& values) {
-  for (int64_t i = 0; i < keys.padded_tokens; ++i) {
-    float* const row = values.v + i * values.pitch;
-    if (i < keys.tokens) {
-      load_floats(args.v.dtype, element_at(args.v, head_offset(args.v, first_token + i, head)), shape.V, row,
-                  values.pitch);
-    } else {
-      fill_zero(row, values.pitch * 4);
+  with_element(args.v.dtype, [&](auto element) {
+    using E = decltype(element);
+    for (int64_t i = 0; i < keys.padded_tokens; ++i) {
+      const auto* const row = args.v.as<const typename E::Storage>() + head_offset(args.v, first_token + i, head);
+      for (int64_t v = 0; v < shape.panels * kPanel; v += kPanel) {
+        const int64_t count = i < keys.tokens ? min(kPanel, shape.V - v) : 0;
+        floats_from<E>(count == 0 ? nullptr : row + v, count, values.v + v * kChunk + i * kPanel, kPanel);
+      }
     }
-  }
+  });
 }
 
-void store_output(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int64_t token, int64_t head,
-                  const float* row) {
-  store_floats(args.out.dtype, element_at(args.out, head_offset(args.out, token, head)), row, shape.V);
+void store_output(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int64_t first_token, int64_t tokens,
+                  int64_t head, const float* out) {
+  with_element(args.out.dtype, [&](auto element) {
+    using E = decltype(element);
+    for (int64_t i = 0; i < tokens; ++i) {
+      auto* const row = args.out.as<typename E::Storage>() + head_offset(args.out, first_token + i, head);
+      for (int64_t v = 0; v < shape.V; v += kPanel)
+        floats_to<E>(row + v, out + v * kChunk + i * kPanel, min(kPanel, shape.V - v));
+    }
+  });
 }
 
 // The last chunk of a row, if it holds one token: a decode step on the [V, K] state in scratch.row_state.
@@ -193,7 +208,7 @@ void step_one_token(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int
   load_head_row(args.k, head_offset(args.k, token, key_head), shape.K, args.qk_l2norm, 1.0f, k, shape.K_padded);
   load_head_row(args.q, head_offset(args.q, token, key_head), shape.K, args.qk_l2norm, args.scale, q, shape.K_padded);
   load_floats(args.v.dtype, element_at(args.v, head_offset(args.v, token, head)), shape.V, scratch.values.v,
-              shape.V_padded);
+              round_up(shape.V, kLanes));
   DeltaToken step;
   step.k = k;
   step.q = q;
@@ -202,7 +217,7 @@ void step_one_token(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int
   step.beta = args.beta.as<const float>()[token * args.beta.stride[0] + head];
   delta_rule_step(DType::f32, scratch.row_state, scratch.row_state, shape.V, shape.K, step, scratch.values.v,
                   scratch.values.out);
-  store_output(args, shape, token, head, scratch.values.out);
+  store_floats(args.out.dtype, element_at(args.out, head_offset(args.out, token, head)), scratch.values.out, shape.V);
 }
 
 // Row `row` without a slot: zeros wherever something is written.
@@ -227,7 +242,7 @@ void advance_row(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const 
   }
   const Scratch sizes(nullptr, shape, heads);
   Scratch scratch(thread_scratch(static_cast<size_t>(sizes.cut.used())), shape, heads);
-  const int64_t head_pitch = shape.K * shape.V_padded;
+  const int64_t head_pitch = shape.transposed_elements();
   const auto store_transposed_to = [&](float* state) {
     return [&, state](DType dtype, char* dst) { store_state(dtype, dst, shape, scratch, state); };
   };
@@ -241,7 +256,7 @@ void advance_row(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const 
     const int64_t first_token = row.begin + chunk * kChunk;
     ChunkKeys& keys = scratch.keys;
     keys.tokens = min(kChunk, row.length - chunk * kChunk);
-    keys.padded_tokens = round_up(keys.tokens, kTokenPad);
+    keys.padded_tokens = round_up(keys.tokens, kTokenTile);
     load_keys(args, shape, first_token, first_head / (shape.HV / shape.H), scratch);
     for (int64_t i = 0; i < heads; ++i) {
       const int64_t head = first_head + i;
@@ -251,8 +266,7 @@ void advance_row(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const 
       load_values(args, shape, first_token, head, keys, scratch.values);
       gate_products(keys, scratch.gates, scratch.values);
       advance_chunk(keys, scratch.gates, scratch.values);
-      for (int64_t t = 0; t < keys.tokens; ++t)
-        store_output(args, shape, first_token + t, head, scratch.values.out + t * scratch.values.pitch);
+      store_output(args, shape, first_token, keys.tokens, head, scratch.values.out);
     }
   }
 

@@ -12,95 +12,101 @@
 namespace gdn::cpu::GDN_CPU_ISA {
 namespace {
 
-// dst[j][i] = a_i b_j for i >= j; a and b are [K, kChunk].
-template <int N>
-GDN_INLINE void product_tile(const float* bt, const float* at, int64_t K, float* dst) {
-  F c[kRows][N] = {};
-  accumulate<N>(c, bt, kChunk, at, kChunk, K);
-  for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < N; ++n) store(dst + r * kChunk + n * kLanes, c[r][n]);
-}
-
-void triangle_product(const float* bt, const float* at, const ChunkKeys& keys, float* dst) {
-  for (int64_t j = 0; j < keys.padded_tokens; j += kRows) {
-    int64_t i = j / kLanes * kLanes;
-    for (; i + kVectors * kLanes <= keys.padded_tokens; i += kVectors * kLanes)
-      product_tile<kVectors>(bt + j, at + i, keys.K, dst + j * kChunk + i);
-    for (; i < keys.padded_tokens; i += kLanes) product_tile<1>(bt + j, at + i, keys.K, dst + j * kChunk + i);
+// dst[j][i] = a_i b_j for i >= j; a and b are stored like ChunkKeys::kt.
+void triangle_product(const ChunkKeys& keys, const float* b, const float* a, float* dst) {
+  constexpr int kVectorsOfTile = kTokenTile / kLanes;
+  for (int64_t j = 0; j < keys.tokens; j += kRows) {
+    for (int64_t i = j / kTokenTile * kTokenTile; i < keys.padded_tokens; i += kTokenTile) {
+      F c[kRows][kVectorsOfTile];
+      clear(c);
+      accumulate(c, b + keys.token_offset(j), kTokenTile, a + keys.token_offset(i), kTokenTile, keys.K);
+      for (int r = 0; r < kRows; ++r)
+        for (int n = 0; n < kVectorsOfTile; ++n) store(dst + pair_offset(j + r, i) + n * kLanes, c[r][n]);
+    }
   }
 }
+
+// The slices of one panel.
+struct Panel {
+  Panel(const ChunkKeys& keys, const ChunkValues& values, int64_t panel)
+      : state(values.state + panel * keys.K * kPanel),
+        v(values.v + panel * kChunk * kPanel),
+        written(values.written + panel * kChunk * kPanel),
+        retained(values.retained + panel * kChunk * kPanel),
+        out(values.out + panel * kChunk * kPanel) {}
+
+  float* state;
+  const float* v;
+  float* written;
+  float* retained;
+  float* out;
+};
 
 // V'_i = beta_i (V_i - e^G_i S k_i) + sum_{j<i} solve[j][i] V'_j for kRows tokens from i0.
-template <int N>
-GDN_INLINE void solve_rows(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values, int64_t i0,
-                           int64_t column) {
-  F c[kRows][N] = {};
-  accumulate<N>(c, keys.kt + i0, kChunk, values.state + column, values.pitch, keys.K);
+GDN_INLINE void solve_rows(const ChunkKeys& keys, const ChunkGates& gates, const float* solve, const Panel& panel,
+                           int64_t i0) {
+  F c[kRows][kVectors];
+  clear(c);
+  accumulate(c, keys.kt + keys.token_offset(i0), kTokenTile, panel.state, kPanel, keys.K);
   for (int r = 0; r < kRows; ++r) {
     const F decay = splat(-gates.decay[i0 + r]), beta = splat(gates.beta[i0 + r]);
-    const float* const v = values.v + (i0 + r) * values.pitch + column;
-    for (int n = 0; n < N; ++n) c[r][n] = beta * fma(decay, c[r][n], load(v + n * kLanes));
+    for (int n = 0; n < kVectors; ++n)
+      c[r][n] = beta * fma(decay, c[r][n], load(panel.v + (i0 + r) * kPanel + n * kLanes));
   }
-  accumulate<N>(c, values.solve + i0, kChunk, values.written + column, values.pitch, i0);
+  accumulate(c, solve + pair_offset(0, i0), kTokenTile, panel.written, kPanel, i0);
   for (int r = 0; r < kRows; ++r) {
     for (int j = 0; j < r; ++j) {
-      const F weight = splat(values.solve[(i0 + j) * kChunk + i0 + r]);
-      for (int n = 0; n < N; ++n) c[r][n] = fma(weight, c[j][n], c[r][n]);
+      const F weight = splat(solve[pair_offset(i0 + j, i0 + r)]);
+      for (int n = 0; n < kVectors; ++n) c[r][n] = fma(weight, c[j][n], c[r][n]);
     }
-    const int64_t at = (i0 + r) * values.pitch + column;
-    for (int n = 0; n < N; ++n) {
-      store(values.written + at + n * kLanes, c[r][n]);
-      store(values.retained + at + n * kLanes, gates.remaining[i0 + r] * c[r][n]);
+    const F remaining = splat(gates.remaining[i0 + r]);
+    for (int n = 0; n < kVectors; ++n) {
+      store(panel.written + (i0 + r) * kPanel + n * kLanes, c[r][n]);
+      store(panel.retained + (i0 + r) * kPanel + n * kLanes, remaining * c[r][n]);
     }
   }
 }
 
 // out_i = e^G_i S q_i + sum_{j<=i} attend[j][i] V'_j
-template <int N>
-GDN_INLINE void output_rows(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values, int64_t i0,
-                            int64_t column) {
-  F c[kRows][N] = {};
-  accumulate<N>(c, keys.qt + i0, kChunk, values.state + column, values.pitch, keys.K);
-  for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < N; ++n) c[r][n] = gates.decay[i0 + r] * c[r][n];
-  accumulate<N>(c, values.attend + i0, kChunk, values.written + column, values.pitch, i0);
+GDN_INLINE void output_rows(const ChunkKeys& keys, const ChunkGates& gates, const float* attend, const Panel& panel,
+                            int64_t i0) {
+  F c[kRows][kVectors];
+  clear(c);
+  accumulate(c, keys.qt + keys.token_offset(i0), kTokenTile, panel.state, kPanel, keys.K);
+  for (int r = 0; r < kRows; ++r) {
+    const F decay = splat(gates.decay[i0 + r]);
+    for (int n = 0; n < kVectors; ++n) c[r][n] = decay * c[r][n];
+  }
+  accumulate(c, attend + pair_offset(0, i0), kTokenTile, panel.written, kPanel, i0);
   for (int j = 0; j < kRows; ++j) {
-    F row[N];
-    for (int n = 0; n < N; ++n) row[n] = load(values.written + (i0 + j) * values.pitch + column + n * kLanes);
+    F row[kVectors];
+    for (int n = 0; n < kVectors; ++n) row[n] = load(panel.written + (i0 + j) * kPanel + n * kLanes);
     for (int r = j; r < kRows; ++r) {
-      const F weight = splat(values.attend[(i0 + j) * kChunk + i0 + r]);
-      for (int n = 0; n < N; ++n) c[r][n] = fma(weight, row[n], c[r][n]);
+      const F weight = splat(attend[pair_offset(i0 + j, i0 + r)]);
+      for (int n = 0; n < kVectors; ++n) c[r][n] = fma(weight, row[n], c[r][n]);
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < N; ++n) store(values.out + (i0 + r) * values.pitch + column + n * kLanes, c[r][n]);
+    for (int n = 0; n < kVectors; ++n) store(panel.out + (i0 + r) * kPanel + n * kLanes, c[r][n]);
 }
 
 // S = e^G_last S + sum_i k_i (e^(G_last - G_i) V'_i) for kRows rows of the transposed state from k0.
-template <int N>
-GDN_INLINE void state_rows(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values, int64_t k0,
-                           int64_t column) {
-  float* const state = values.state + k0 * values.pitch + column;
-  F c[kRows][N];
+GDN_INLINE void state_rows(const ChunkKeys& keys, const ChunkGates& gates, const Panel& panel, int64_t k0) {
+  const F decay = splat(gates.total_decay);
+  F c[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < N; ++n) c[r][n] = gates.total_decay * load(state + r * values.pitch + n * kLanes);
-  accumulate<N>(c, keys.k + k0, keys.K, values.retained + column, values.pitch, keys.tokens);
+    for (int n = 0; n < kVectors; ++n) c[r][n] = decay * load(panel.state + (k0 + r) * kPanel + n * kLanes);
+  accumulate(c, keys.k + k0 / kStateTile * kChunk * kStateTile + k0 % kStateTile, kStateTile, panel.retained, kPanel,
+             keys.tokens);
   for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < N; ++n) store(state + r * values.pitch + n * kLanes, c[r][n]);
-}
-
-template <int N>
-void advance_panel(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values, int64_t column) {
-  for (int64_t i = 0; i < keys.tokens; i += kRows) solve_rows<N>(keys, gates, values, i, column);
-  for (int64_t i = 0; i < keys.tokens; i += kRows) output_rows<N>(keys, gates, values, i, column);
-  for (int64_t k = 0; k < keys.K; k += kRows) state_rows<N>(keys, gates, values, k, column);
+    for (int n = 0; n < kVectors; ++n) store(panel.state + (k0 + r) * kPanel + n * kLanes, c[r][n]);
 }
 
 }  // namespace
 
 void key_products(const ChunkKeys& keys) {
-  triangle_product(keys.kt, keys.kt, keys, keys.kkt);
-  triangle_product(keys.kt, keys.qt, keys, keys.qkt);
+  triangle_product(keys, keys.kt, keys.kt, keys.kkt);
+  triangle_product(keys, keys.kt, keys.qt, keys.qkt);
 }
 
 void gate_products(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values) {
@@ -108,7 +114,7 @@ void gate_products(const ChunkKeys& keys, const ChunkGates& gates, const ChunkVa
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
   for (int64_t j = 0; j < keys.tokens; ++j) {
     for (int64_t i = j / kLanes * kLanes; i < keys.padded_tokens; i += kLanes) {
-      const int64_t at = j * kChunk + i;
+      const int64_t at = pair_offset(j, i);
       const VecI<kLanes> token = lane + static_cast<int32_t>(i);
       const F difference = (load(gates.G_high + i) - gates.G_high[j]) + (load(gates.G_low + i) - gates.G_low[j]);
       const F decay = exp<kLanes>(token >= static_cast<int32_t>(j) ? difference : F{});
@@ -119,10 +125,12 @@ void gate_products(const ChunkKeys& keys, const ChunkGates& gates, const ChunkVa
 }
 
 void advance_chunk(const ChunkKeys& keys, const ChunkGates& gates, const ChunkValues& values) {
-  int64_t column = 0;
-  for (; column + kVectors * kLanes <= values.pitch; column += kVectors * kLanes)
-    advance_panel<kVectors>(keys, gates, values, column);
-  for (; column < values.pitch; column += kLanes) advance_panel<1>(keys, gates, values, column);
+  for (int64_t p = 0; p < values.panels; ++p) {
+    const Panel panel(keys, values, p);
+    for (int64_t i = 0; i < keys.tokens; i += kRows) solve_rows(keys, gates, values.solve, panel, i);
+    for (int64_t i = 0; i < keys.tokens; i += kRows) output_rows(keys, gates, values.attend, panel, i);
+    for (int64_t k = 0; k < keys.K; k += kRows) state_rows(keys, gates, panel, k);
+  }
 }
 
 }  // namespace gdn::cpu::GDN_CPU_ISA

@@ -1,20 +1,28 @@
 #pragma once
 
 // The matrix products of one chunk. All run in one shape: C[R rows, N vectors] += A[R rows, p] B[p, N vectors], with
-// the R values of A for one p next to each other (A is stored transposed) and B and C row major with the value channels
-// contiguous. Sums run over p in order, one rounding a step, so a result does not depend on how C is tiled.
+// the R values of A for one p next to each other. Sums run over p in order, one rounding a step, so a result does not
+// depend on how C is tiled. Every operand is stored in blocks that a product reads from end to end: with a row pitch
+// that is a power of two instead, the rows of a block would share few sets of the L1 cache.
 #include "cpu/rows.hpp"
 
 namespace gdn::cpu::GDN_CPU_ISA {
 
 constexpr int64_t kChunk = 64;
+constexpr int64_t kTokenTile = 16;  // tokens that lie next to each other in kt, qt and the [token, token] matrices
+constexpr int64_t kStateTile = 8;   // rows of the transposed state that lie next to each other in k
 #if defined(__AVX512F__)
 constexpr int kRows = 8, kVectors = 2;
 #else
 constexpr int kRows = 4, kVectors = 2;
 #endif
-// Tokens of a chunk are padded to whole vectors and whole row blocks.
-constexpr int64_t kTokenPad = kLanes > 8 ? kLanes : 8;
+constexpr int64_t kPanel = kVectors * kLanes;  // value channels that go through a chunk together
+
+template <int N>
+GDN_INLINE void clear(F (&c)[kRows][N]) {
+  for (int r = 0; r < kRows; ++r)
+    for (int n = 0; n < N; ++n) c[r][n] = F{};
+}
 
 template <int N>
 GDN_INLINE void accumulate(F (&c)[kRows][N], const float* a, int64_t a_pitch, const float* b, int64_t b_pitch,
@@ -67,15 +75,22 @@ inline void transpose(const float* src, int64_t src_pitch, int64_t rows, int64_t
   }
 }
 
+// A [kChunk j, kChunk i] matrix is stored as [i / kTokenTile][j][i % kTokenTile].
+constexpr int64_t pair_offset(int64_t j, int64_t i) {
+  return (i / kTokenTile * kChunk + j) * kTokenTile + i % kTokenTile;
+}
+
 // What the value heads of a key head share.
 struct ChunkKeys {
   int64_t K = 0;
-  int64_t tokens = 0, padded_tokens = 0;
-  float* k = nullptr;    // [kChunk, K]
-  float* kt = nullptr;   // [K, kChunk]
-  float* qt = nullptr;   // [K, kChunk], scaled
-  float* kkt = nullptr;  // [kChunk j, kChunk i] = k_i k_j, for i >= j
-  float* qkt = nullptr;  // [kChunk j, kChunk i] = q_i k_j, for i >= j
+  int64_t tokens = 0, padded_tokens = 0;  // padded to whole token tiles with rows of zeros
+  float* k = nullptr;                     // [K / kStateTile][kChunk][kStateTile]
+  float* kt = nullptr;                    // [kChunk / kTokenTile][K][kTokenTile]
+  float* qt = nullptr;                    // the same, scaled
+  float* kkt = nullptr;                   // pairs: k_i k_j, for i >= j
+  float* qkt = nullptr;                   // pairs: q_i k_j, for i >= j
+
+  int64_t token_offset(int64_t i) const { return i / kTokenTile * K * kTokenTile + i % kTokenTile; }
 };
 
 // Per token of a chunk, for one value head. G is the cumulative log gate; high + low is its float64 value.
@@ -88,15 +103,16 @@ struct ChunkGates {
   float total_decay = 0;  // e^G_last
 };
 
+// One value head, for all its panels of kPanel value channels.
 struct ChunkValues {
-  int64_t pitch = 0;          // V, padded to whole vectors
-  float* state = nullptr;     // [K, pitch], the transposed state
-  float* solve = nullptr;     // [kChunk j, kChunk i] = -beta_i e^(G_i - G_j) k_i k_j, for i > j
-  float* attend = nullptr;    // [kChunk j, kChunk i] = e^(G_i - G_j) q_i k_j, for i >= j
-  float* v = nullptr;         // [kChunk, pitch]
-  float* written = nullptr;   // [kChunk, pitch], V'
-  float* retained = nullptr;  // [kChunk, pitch], e^(G_last - G_i) V'_i
-  float* out = nullptr;       // [kChunk, pitch]
+  int64_t panels = 0;
+  float* state = nullptr;     // [panels][K][kPanel], the transposed state
+  float* solve = nullptr;     // pairs: -beta_i e^(G_i - G_j) k_i k_j, for i > j
+  float* attend = nullptr;    // pairs: e^(G_i - G_j) q_i k_j, for i >= j
+  float* v = nullptr;         // [panels][kChunk][kPanel]
+  float* written = nullptr;   // the same, V'
+  float* retained = nullptr;  // the same, e^(G_last - G_i) V'_i
+  float* out = nullptr;       // the same
 };
 
 void key_products(const ChunkKeys& keys);

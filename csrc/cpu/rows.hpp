@@ -63,7 +63,7 @@ GDN_INLINE void floats_from(const void* src, int64_t count, float* dst, int64_t 
   const auto* const from = static_cast<const typename Element::Storage*>(src);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(dst + i, Element::template load<kLanes>(from + i));
-  if (i < padded) {
+  for (; i < padded; i += kLanes) {
     typename Element::Storage tail[kLanes] = {};
     for (int64_t j = i; j < count; ++j) tail[j - i] = from[j];
     store(dst + i, Element::template load<kLanes>(tail));
