@@ -1,9 +1,10 @@
 """The definition of a Gated DeltaNet layer in float64, one token after another.
 
 Every function reads its inputs as they are strided, starts a row from the values its slot stores, and returns fresh
-float64 tensors on the CPU. Nothing is written in place or padded to a chunk, and nothing is rounded except the output
-of the convolution, which a layer stores in the activation dtype before it is split into heads. Pools come back whole,
-with the slots that no row names unchanged. Shapes are those of ``sglang_gdn.ops`` without the batch dimension of 1.
+float64 tensors on the CPU. Nothing is written in place or padded to a chunk, and only what a layer stores is rounded:
+the output of the convolution, in the activation dtype, and the state after a draft token, in the dtype of the pool, so
+that a token finds what decoding one by one would have left. Pools come back whole, with the slots that no row names
+unchanged. Shapes are those of ``sglang_gdn.ops`` without the batch dimension of 1.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def delta_rule_update(
         for t in range(v.shape[1]):
             parent = t - 1 if parent_tokens is None else int(parent_tokens[n, t])
             S = before[slot] if parent < 0 else states[n, parent]
-            states[n, t], o[n, t] = delta_token(S, q[n, t], k[n, t], v[n, t], g[n, t], beta[n, t], scale)
+            S, o[n, t] = delta_token(S, q[n, t], k[n, t], v[n, t], g[n, t], beta[n, t], scale)
+            states[n, t] = S.to(ssm_pool.dtype)
         if commit:
             after[slot] = states[n, -1]
     return o, after, states

@@ -60,7 +60,7 @@ def limit(device: str, output: str, stored: torch.dtype) -> float:
 def draft_output_limit(device: str, activation: torch.dtype, state: torch.dtype) -> float:
     """``decode_o`` for several tokens a row.
 
-    Between them the state may be rounded to the pool's dtype, as between calls: a commit stores the state after any.
+    Between them the state is rounded to the pool's dtype, where float32 and float64 may land on different sides.
     """
     return max(limit(device, "decode_o", activation), limit(device, "decode_state", state))
 

@@ -145,8 +145,9 @@ def test_heads_as_one_row_of_tokens_equals_one_token_a_row(device):
     assert_bit_equal(pool.storage, run.ssm.storage, "ssm_pool")
 
 
-def test_several_tokens_equal_single_steps_bit_for_bit(device):
-    problem = problems.update(device, TRIPLE, 3, 4)
+@pytest.mark.parametrize("state", STATES, ids=name_of)
+def test_several_tokens_equal_single_steps_bit_for_bit(device, state):
+    problem = problems.update(device, TRIPLE, 3, 4, state=state)
     whole = problem.run()
     pool, outputs = problem.ssm, []
     for t in range(4):
