@@ -16,9 +16,11 @@ from sglang_gdn import ops, selftest
 selftest.run_all("cpu", (torch.float32,))
 """
 
-# Everything a process may do to the file system that an audit hook can see. Files under /dev and /proc are no files.
+# What a process does to the file system after importing torch (which tries out its folder for temporary files), as far
+# as an audit hook can see it. Files under /dev and /proc are no files.
 WATCH_WRITES = """
 import os, sys
+import torch
 written = []
 def watch(event, arguments):
     if event == "open":

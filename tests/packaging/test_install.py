@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import zipfile
 from importlib import metadata
@@ -30,9 +31,11 @@ def with_version(wheel: Path, version: str, folder: Path, *requirements: str) ->
 
 
 def would_install(wheel: Path, extra: str = "") -> dict[str, str]:
-    """What pip would install, without an index: nothing that is missing here could be found."""
+    """What pip would install, without any source of packages: nothing that is missing here could be found."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-index", "--report", "-"]
-    report = json.loads(run(*pip, f"{wheel}{extra}").stdout)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    done = run(*pip, f"{wheel}{extra}", env={**environment, "PIP_CONFIG_FILE": os.devnull})
+    report = json.loads(done.stdout)
     return {item["metadata"]["name"]: item["metadata"]["version"] for item in report["install"]}
 
 
