@@ -19,7 +19,8 @@ CPU_DEFAULTS = {
     "--max-total-tokens": "65536",
     "--mem-fraction-static": "0.3",
 }
-CPU_SWITCHES = ("--disable-cuda-graph",)
+# The second: an idle scheduler would otherwise spin on a core that the rest of the machine shares.
+CPU_SWITCHES = ("--disable-cuda-graph", "--sleep-on-idle")
 ATTENTION_FLAGS = ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend")
 MODEL_FLAGS = ("--model-path", "--model")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -134,6 +136,17 @@ class Sample:
     output: list[int]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The oracle shares the cores with a server; threads that wait for each other would spin."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Checkpoint:
     """A model folder that SGLang loads, and the same weights in transformers."""
 
@@ -150,6 +163,7 @@ class Checkpoint:
         (folder / "config.json").write_text(json.dumps(config, indent=1))
         self.continue_greedily = cache(self._continue_greedily)
 
+    @one_thread()
     def _continue_greedily(self, prompt: tuple[int, ...], count: int) -> tuple[list[int], list[float]]:
         """Greedy tokens, and at each the distance between the best and the second logit."""
         answer = self._model.generate(
@@ -207,6 +221,7 @@ class VisionCheckpoint(Checkpoint):
             video_processor=transformers.Qwen3VLVideoProcessor(**patches),
         ).save_pretrained(folder)
 
+    @one_thread()
     def output_with_image(self, before: list[int], image: Image, after: list[int]) -> list[int]:
         """Greedy tokens after ``before``, the image and ``after``."""
         features = self._images(images=[image], return_tensors="pt")

@@ -20,7 +20,7 @@ from sglang_gdn.serving import compat
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import reset, stats
 
-pytestmark = [pytest.mark.serving, pytest.mark.usefixtures("sglang_on_cpu")]
+pytestmark = [pytest.mark.serving, pytest.mark.usefixtures("sglang_on_cpu"), pytest.mark.filterwarnings("ignore")]
 
 H, HV, K, V, W = 2, 4, 32, 32, 4
 D = 2 * H * K + HV * V

@@ -9,7 +9,7 @@ from serving.server import Service
 pytestmark = pytest.mark.serving
 
 LENGTHS = (1, 2, 3, 5, 31, 63, 64, 65, 127, 128, 129, 200)
-TAILS = (1, 2, 3, 62, 63, 64, 65, 128, 130)
+TAILS = (1, 2, 63, 64, 65, 130)
 # A prefix that ends on a chunk of 64, so that both radix strategies keep all of it.
 PREFIX = 128
 
@@ -40,7 +40,7 @@ def test_prefix_hit_equals_cold(cold: Service, tail: int) -> None:
     assert with_cache.output == longer.output
 
 
-@pytest.mark.parametrize("length", range(184, 196))
+@pytest.mark.parametrize("length", (184, 191, 192, 193, 195))
 def test_hit_inside_a_chunk(cold: Service, length: int) -> None:
     """The cached depth is the last multiple of the grid, wherever the cached prompt ended."""
     prefix = cold.checkpoint.sample(length, seed=4)

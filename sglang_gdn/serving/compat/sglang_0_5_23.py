@@ -42,6 +42,7 @@ _FIRST_RESOLUTION_STEP = "handle_deprecated_dp_attention"
 
 # Used in every process.
 START_SEAMS = (
+    Seam("sglang.srt.arg_groups.choices:ATTENTION_BACKEND_CHOICES", None, "name of the backend"),
     Seam("sglang.srt.arg_groups.choices:add_attention_backend_choices", None, "name of the backend"),
     Seam("sglang.srt.arg_groups.resolution_hooks:register_resolution_hook", ("name",), "alias"),
     Seam("sglang.srt.arg_groups.overrides:declare_resolution", ("server_args", "source", "fields"), "alias"),
