@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import sglang_gdn
 from distribution import ROOT, VERSION
@@ -57,3 +60,20 @@ def test_no_file_names_a_folder_of_some_machine() -> None:
 
 def test_folder_check_sees_a_folder() -> None:
     assert MACHINE_FOLDER.search("see /" + "home/somebody/model")
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", document.read_text())
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_readme_example_runs(python: Callable[..., str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        python(block)
