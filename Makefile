@@ -26,7 +26,7 @@ PEERS := build/peers/.stamp
 
 # Folders are listed too: their time changes when a file is removed.
 SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
-  $(shell find csrc cmake sglang_gdn python -name __pycache__ -prune -o -print)
+  $(shell find $(wildcard csrc cmake sglang_gdn python) -name __pycache__ -prune -o -print)
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
