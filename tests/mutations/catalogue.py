@@ -1,0 +1,182 @@
+"""Faults for the CPU kernels: one changed snippet each, and the contract tests that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str  # below csrc/cpu
+    snippet: str  # occurs exactly once
+    replacement: str
+    tests: tuple[str, ...]  # below tests/contract
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CHUNK = "chunk_gated_delta_rule.cpp"
+UPDATE = "fused_sigmoid_gating_delta_rule_update.cpp"
+CONV = "causal_conv1d.cpp"
+
+MUTATIONS = [
+    Mutation(
+        "prefill-reads-key-head-h-modulo-H", CHUNK,
+        "load_keys(args, shape, first_token, first_head / (shape.HV / shape.H), scratch);",
+        "load_keys(args, shape, first_token, first_head % shape.H, scratch);",
+        ("test_prefill.py::test_value_head_reads_key_head_of_its_group",),
+    ),
+    Mutation(
+        "decode-reads-another-key-head", UPDATE,
+        "load_head_row(args.k, token_offset(args.k, row, t, key_head),",
+        "load_head_row(args.k, token_offset(args.k, row, t, heads.H - 1 - key_head),",
+        ("test_decode.py::test_update_ratios_head_sizes_and_state_dtypes",),
+    ),
+    Mutation(
+        "l2norm-without-epsilon", "rows.cpp",
+        "dot(dst, dst, padded) + kL2NormEps",
+        "dot(dst, dst, padded)",
+        ("test_prefill.py::test_epsilon_of_the_l2norm_is_inside_the_root",),
+    ),
+    Mutation(
+        "l2norm-epsilon-outside-the-root", "rows.cpp",
+        "1.0f / __builtin_sqrtf(dot(dst, dst, padded) + kL2NormEps)",
+        "1.0f / (__builtin_sqrtf(dot(dst, dst, padded)) + kL2NormEps)",
+        ("test_decode.py::test_epsilon_of_the_l2norm_is_inside_the_root",),
+    ),
+    Mutation(
+        "has-initial-state-ignored", CHUNK,
+        "from_slot(flag_at(args.has_initial_state, row, true))",
+        "from_slot(true)",
+        ("test_slots.py::test_stale_slots_do_not_leak",),
+    ),
+    Mutation(
+        "empty-row-zeroes-its-slot", CHUNK,
+        "from_slot(flag_at(args.has_initial_state, row, true))",
+        "from_slot(length > 0 && flag_at(args.has_initial_state, row, true))",
+        ("test_slots.py::test_empty_row_keeps_its_state_and_separates_nothing",),
+    ),
+    Mutation(
+        "minus-one-means-slot-0", "rows.hpp",
+        "return slot >= 0 && slot < slots ? slot : -1;",
+        "return slot >= 0 && slot < slots ? slot : 0;",
+        ("test_slots.py::test_patterns", "test_slots.py::test_padding_rows_do_not_change_a_live_row"),
+    ),
+    Mutation(
+        "int64-ids-read-as-int32", "rows.hpp",
+        "const int64_t offset = i * t.stride[0];\n  return t.dtype == DType::i64 ?",
+        "const int64_t offset = i * t.stride[0];\n  return t.dtype != t.dtype ?",
+        ("test_layouts.py::test_index_dtype",),
+    ),
+    Mutation(
+        "padding-row-leaves-its-output-alone", CHUNK,
+        "if (row.slot < 0) {\n    store_zeros(args, shape, row, first_chunk, first_head, heads);\n    return;",
+        "if (row.slot < 0) {\n    if (args.h) store_zeros(args, shape, row, first_chunk, first_head, heads);\n    return;",
+        ("test_slots.py::test_patterns",),
+    ),
+    Mutation(
+        "output-past-the-last-row-left-alone", CHUNK,
+        "const int64_t zero_tasks = (tokens - end + kZeroRows - 1) / kZeroRows;",
+        "const int64_t zero_tasks = (tokens - end + kZeroRows - 1) / kZeroRows * 0;",
+        ("test_slots.py::test_output_rows_past_the_last_row_are_zero",),
+    ),
+    Mutation(
+        "beta-rounded-to-bfloat16-in-gating", "gdn_gating.cpp",
+        "store(second + h, sigmoid<kLanes>(load(second + h)));",
+        "store(second + h, F(VecU<kLanes>(sigmoid<kLanes>(load(second + h))) & 0xFFFF0000u));",
+        ("test_gating.py::test_beta_over_the_bfloat16_grid_is_not_rounded",),
+    ),
+    Mutation(
+        "beta-rounded-to-bfloat16-in-decode", UPDATE,
+        "tokens[t].beta = sigmoid<kLanes>(scalar(args.b, t))[0];",
+        "tokens[t].beta = F(VecU<kLanes>(sigmoid<kLanes>(scalar(args.b, t))) & 0xFFFF0000u)[0];",
+        ("test_decode.py::test_beta_is_not_rounded_to_the_dtype_of_b",),
+    ),
+    Mutation(
+        "softplus-linear-above-2", "simd.hpp",
+        "return x > 20.0f ? x :",
+        "return x > 2.0f ? x :",
+        ("test_gating.py::test_against_the_oracle",),
+    ),
+    Mutation(
+        "gates-as-a-quotient-that-overflows", "chunk_products.cpp",
+        "const F decay = exp<kLanes>(token >= static_cast<int32_t>(j) ? difference : F{});",
+        "const F kept = exp<kLanes>(load(gates.G_high + i)) * exp<kLanes>(splat(-gates.G_high[j]));\n"
+        "      const F decay = token >= static_cast<int32_t>(j) ? kept + 0.0f * difference : F{};",
+        ("test_prefill.py::test_gates_that_forget_everything_do_not_overflow",),
+    ),
+    Mutation(
+        "scale-ignored", CHUNK,
+        "is_key ? 1.0f : args.scale",
+        "is_key ? 1.0f : 1.0f",
+        ("test_prefill.py::test_scale",),
+    ),
+    Mutation(
+        "slot-pitch-ignored", CHUNK,
+        "row.slot * args.ssm_pool.stride[0]",
+        "row.slot * shape.HV * shape.state_elements()",
+        ("test_layouts.py::test_slot_pitch",),
+    ),
+    Mutation(
+        "slot-offset-in-32-bits", CHUNK,
+        "row.slot * args.ssm_pool.stride[0]",
+        "static_cast<int32_t>(row.slot * args.ssm_pool.stride[0])",
+        ("test_slots.py::test_slots_past_32_bit_offsets",),
+    ),
+    Mutation(
+        "row-pitch-of-the-input-ignored", CONV,
+        "row * args.x.stride[0] + channel",
+        "row * args.x.shape[1] + channel",
+        ("test_layouts.py::test_views_of_the_fused_projections",),
+    ),
+    Mutation(
+        "snapshot-one-chunk-late", CHUNK,
+        "if (row.track_chunk == chunk)",
+        "if (row.track_chunk + 1 == chunk)",
+        ("test_slots.py::test_snapshot_before_a_chunk",),
+    ),
+    Mutation(
+        "prefill-window-off-by-one", CONV,
+        "window[j] = rows + (tokens + j) * padded;",
+        "window[j] = rows + (tokens + j - (tokens > 0)) * padded;",
+        ("test_conv1d.py::test_short_prompt_then_single_tokens",),
+    ),
+    Mutation(
+        "update-window-off-by-one", CONV,
+        "window[j] = rows[j + 1];",
+        "window[j] = rows[j];",
+        ("test_conv1d.py::test_update_dtypes_and_widths",),
+    ),
+    Mutation(
+        "verify-commits-the-window", CONV,
+        "if (t == tokens - 1 && !args.disable_state_update)",
+        "if (t == tokens - 1)",
+        ("test_verify.py::test_draft_counts",),
+    ),
+    Mutation(
+        "tree-treated-as-a-chain", UPDATE,
+        "if (!args_.parent_tokens) return token - 1;",
+        "if (token >= 0) return token - 1;",
+        ("test_verify.py::test_trees",),
+    ),
+    Mutation(
+        "commit-takes-the-step-before", "gdn_commit.cpp",
+        "slot_at(args.last_steps, n, draft_tokens);",
+        "slot_at(args.last_steps, n, draft_tokens) - 1;",
+        ("test_verify.py::test_commit_equals_feeding_the_accepted_tokens_one_by_one",),
+    ),
+    Mutation(
+        "commit-does-not-bound-its-step", "gdn_commit.cpp",
+        "slot_at(args.last_steps, n, draft_tokens);",
+        "min(index_at(args.last_steps, n), draft_tokens - 1);",
+        ("test_verify.py::test_commit_bounds_every_step",),
+    ),
+    Mutation(
+        "intermediate-states-in-the-row-of-the-batch", UPDATE,
+        "return element_at(stored, stored_row_ * stored.stride[0] +",
+        "return element_at(stored, n_ * stored.stride[0] +",
+        ("test_verify.py::test_draft_counts",),
+    ),
+]  # fmt: skip
