@@ -8,10 +8,14 @@ import torch
 DEVICES = ("cpu", "cuda", "npu")
 
 # What a device cannot do, with the reason that the skipped test shows.
+CPU_ONLY = {
+    "cpu_threads": "set_num_threads only concerns the CPU kernels",
+    "cpu_isas": "only the CPU kernels are built for several instruction sets",
+}
 LACKS = {
     "cpu": {},
-    "cuda": {"cpu_threads": "set_num_threads only concerns the CPU kernels"},
-    "npu": {"cpu_threads": "set_num_threads only concerns the CPU kernels"},
+    "cuda": CPU_ONLY,
+    "npu": CPU_ONLY,
 }
 
 

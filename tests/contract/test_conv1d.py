@@ -76,6 +76,18 @@ def check_prefill(device, lens, *, initial=None, activation="silu", pad_tokens=0
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
+def test_one_wrong_element_is_noticed(device, act):
+    problem = conv(device, 70, 1, 9, act=act)
+    bounds = offsets([9]).to(device)
+    expected, _ = oracle.causal_conv1d(problem.x, problem.weight, problem.bias, query_start_loc=bounds)
+    y = ops.causal_conv1d(problem.x, problem.weight, problem.bias, query_start_loc=bounds)
+    assert_output(y, expected, torch.arange(9), device, act)
+    y[8, 69] += 0.1
+    with pytest.raises(AssertionError):
+        assert_output(y, expected, torch.arange(9), device, act)
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
 @pytest.mark.parametrize("pool", [F32, BF16, F16], ids=name_of)
 @pytest.mark.parametrize("width", cases.CONV_WIDTHS)
 def test_dtypes_and_widths(device, act, pool, width):
@@ -105,8 +117,9 @@ def test_packed_rows(device, lens, index):
 
 @pytest.mark.parametrize("ids", cases.ID_PATTERNS.values(), ids=cases.ID_PATTERNS)
 @pytest.mark.parametrize("initial", [None, [False, True, False, True]], ids=["continued", "mixed"])
-def test_slots(device, ids, initial):
-    check_prefill(device, [5, 2, 1, 3], ids=ids, initial=initial)
+@pytest.mark.parametrize("pool", [F32, BF16, F16], ids=name_of)
+def test_slots(device, ids, initial, pool):
+    check_prefill(device, [5, 2, 1, 3], ids=ids, initial=initial, pool=pool)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 15, 17, 64, 6144, 8192, 10240, 12288])
@@ -254,9 +267,10 @@ def test_update_activation_and_bias(device, activation, bias):
 
 @pytest.mark.parametrize("ids", cases.ID_PATTERNS.values(), ids=cases.ID_PATTERNS)
 @pytest.mark.parametrize("index", cases.INDEX_DTYPES, ids=name_of)
-def test_update_slots(device, ids, index):
-    check_update(device, 70, 4, 1, ids=ids, index=index)
-    check_update(device, 70, 4, 3, ids=ids, index=index, commit=False)
+@pytest.mark.parametrize("pool", [F32, BF16, F16], ids=name_of)
+def test_update_slots(device, ids, index, pool):
+    check_update(device, 70, 4, 1, ids=ids, index=index, pool=pool)
+    check_update(device, 70, 4, 3, ids=ids, index=index, pool=pool, commit=False)
 
 
 def test_update_equals_prefill_bit_for_bit(device):

@@ -161,12 +161,13 @@ def test_recipe_with_absolute_limits(device, lens):
 
 
 @pytest.mark.parametrize("act", [F32, BF16], ids=name_of)
-def test_error_does_not_grow_over_16384_tokens(device, act):
-    problem = delta_rule(device, Heads(1, 1, 64, 64), [16384], act=act)
+def test_error_does_not_grow_over_32768_tokens(device, act):
+    tokens = 32768
+    problem = delta_rule(device, Heads(1, 1, 64, 64), [tokens], act=act)
     problem.args["g"] /= 16
     expected = problem.expected()
     o = problem.run().o
-    for begin in range(0, 16384, 1024):
+    for begin in range(0, tokens, 1024):
         block = slice(begin, begin + 1024)
         bound = limit(device, "prefill_o", act)
         assert_close(o[block], expected.o[block], bound, f"o of tokens {begin}..{begin + 1023}")

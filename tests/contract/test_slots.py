@@ -50,6 +50,21 @@ def test_padding_rows_do_not_change_a_live_row(device, slot, phase):
     assert_bit_equal(padded.conv.storage, run.conv.storage, "conv_pool")
 
 
+@pytest.mark.parametrize("wrong", [SLOTS, SLOTS + 1, 2**31 - 1, -2, -(2**31)])
+def test_ids_outside_the_pool_reach_no_memory(device, wrong):
+    """Such ids break the contract; still nothing but the other row's slot may be read or written."""
+    ids = torch.tensor([wrong, 3], dtype=torch.int32, device=device)
+    for problem in (
+        fused_layer(device, SMALL, lens=[5, 66], ids=[-1, 3]), fused_layer(device, SMALL, batch=2, ids=[-1, 3])
+    ):  # fmt: skip
+        phase = problem.prefill if "query_start_loc" in problem.rows else problem.decode
+        expected, run = phase(), phase(cache_indices=ids)
+        count = 5 if "query_start_loc" in problem.rows else 1
+        assert_bit_equal(run.o[count:], expected.o[count:], "o of the other row")
+        assert_bit_equal(run.ssm.storage, expected.ssm.storage, "ssm_pool")
+        assert_bit_equal(run.conv.storage, expected.conv.storage, "conv_pool")
+
+
 @pytest.mark.parametrize("index_dtype", cases.INDEX_DTYPES, ids=name_of)
 def test_empty_row_keeps_its_state_and_separates_nothing(device, index_dtype):
     problem = delta_rule(device, SMALL, [128, 0, 128], ids=[3, 6, 1], index_dtype=index_dtype)
@@ -223,6 +238,23 @@ def test_snapshot_at_the_end_is_the_final_state(device, length):
     args = track(device, problem, SMALL, [math.ceil(length / 64)])
     run = problem.prefill(**args)
     assert_bit_equal(args["track_state"][0], run.ssm.tensor[live(problem.rows["cache_indices"])[0]], "snapshot")
+
+
+def test_snapshot_deep_in_a_long_row(device):
+    problem = delta_rule(device, Heads(1, 2, 64, 64), [8192, 5])
+    args = track(device, problem, Heads(1, 2, 64, 64), [100, -1])
+    problem.run(**args)
+    expected = problem.expected().boundaries[0][100]
+    assert_close(args["track_state"][0], expected, limit(device, "prefill_state", F32), "snapshot")
+
+
+def test_snapshots_that_no_row_reaches_are_not_taken(device):
+    problem = fused_layer(device, SMALL, lens=[70, 5], ids=[3, 4])
+    args = track(device, problem, SMALL, [3, 2**31 - 1])
+    slots = {"track_slots": torch.tensor([7, 9], device=device), "track_lens": torch.tensor([71, 3], device=device)}
+    run = problem.prefill(**args, **slots)
+    assert args["track_state"].isnan().all()
+    run.conv.assert_only_wrote([3, 4], "conv_pool")
 
 
 def test_snapshots_of_an_empty_row(device):

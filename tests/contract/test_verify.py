@@ -25,8 +25,11 @@ TREES = {
 
 
 def check(problem, spec_slots, spec_ids, parents=None, overlapping=False) -> None:
+    assert_verified(problem, problem.verify(spec_slots, spec_ids, parents, overlapping), spec_slots, spec_ids, parents)
+
+
+def assert_verified(problem, run, spec_slots, spec_ids, parents=None) -> None:
     """Outputs, the state and window after every token, and nothing else in the buffers."""
-    run = problem.verify(spec_slots, spec_ids, parents, overlapping)
     o, _, _, windows, states = oracle.gdn_update(
         problem.layer, conv_pool=problem.conv, ssm_pool=problem.ssm, parent_tokens=parents, commit=False,
         **problem.tokens, **problem.rows,
@@ -42,6 +45,23 @@ def check(problem, spec_slots, spec_ids, parents=None, overlapping=False) -> Non
     unnamed = [slot for slot in range(spec_slots) if slot not in sources]
     assert run.intermediate_ssm[unnamed].isnan().all(), "intermediate_ssm outside the named rows"
     assert run.intermediate_conv[unnamed].isnan().all(), "intermediate_conv_window outside the named rows"
+
+
+def test_one_wrong_element_is_noticed(device):
+    problem = fused_layer(device, SMALL, batch=3, drafts=2, ids=[4, -1, 0])
+    run = problem.verify(4, [2, 1, 0])
+    assert_verified(problem, run, 4, [2, 1, 0])
+    for tensor, index in (
+        (run.o, (0, 1, 3, 5)), (run.o, (1, 0, 0, 0)), (run.intermediate_ssm, (0, 1, 2, 3, 4)),
+        (run.intermediate_ssm, (3, 0, 0, 0, 0)), (run.intermediate_conv, (2, 0, 9, 2)),
+        (run.intermediate_conv, (1, 1, 511, 0)),
+    ):  # fmt: skip
+        saved = tensor[index].clone()
+        tensor[index] = 7.0
+        with pytest.raises(AssertionError):
+            assert_verified(problem, run, 4, [2, 1, 0])
+        tensor[index] = saved
+    assert_verified(problem, run, 4, [2, 1, 0])
 
 
 @pytest.mark.parametrize("drafts", range(1, 17))
@@ -90,6 +110,19 @@ def test_a_chain_given_as_a_tree_is_the_same_bit_for_bit(device):
     assert_bit_equal(tree.o, chain.o, "o")
     assert_bit_equal(tree.intermediate_ssm, chain.intermediate_ssm, "intermediate_ssm")
     assert_bit_equal(tree.intermediate_conv, chain.intermediate_conv, "windows")
+
+
+@pytest.mark.parametrize("wrong", [4, 2**31 - 1, -2])
+def test_rows_outside_the_buffers_reach_no_memory(device, wrong):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3)
+    run, expected = problem.verify(4, [wrong, 1]), problem.verify(4, [-1, 1])
+    assert_bit_equal(run.o, expected.o, "o")
+    assert_bit_equal(run.intermediate_ssm[1], expected.intermediate_ssm[1], "intermediate_ssm")
+    assert run.intermediate_ssm[[0, 2, 3]].isnan().all() and run.intermediate_conv[[0, 2, 3]].isnan().all()
+    commit(run, problem.rows["cache_indices"], [wrong, 1], [0, 0], device)
+    written = problem.rows["cache_indices"].tolist()[1:]
+    run.ssm.assert_only_wrote(written, "ssm_pool")
+    run.conv.assert_only_wrote(written, "conv_pool")
 
 
 def test_more_drafts_than_the_cap_are_refused_by_name(device):

@@ -98,7 +98,10 @@ def main(names: list[str]) -> int:
         for mutation in chosen:
             begin = time.monotonic()
             done = build.with_mutation(mutation)
-            print(f"{'killed' if killed(done) else 'SURVIVED':8}  {time.monotonic() - begin:5.1f} s  {mutation}")
+            print(
+                f"{'killed' if killed(done) else 'SURVIVED':8}  {time.monotonic() - begin:5.1f} s  {mutation}",
+                flush=True,
+            )
             if not killed(done):
                 survivors.append(mutation.name)
                 print(done.stdout, done.stderr, sep="\n")
