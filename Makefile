@@ -41,7 +41,7 @@ $(BIN)/python:
 
 $(ENVIRONMENT): pyproject.toml | $(BIN)/python
 	@echo "installing SGLang $(SGLANG_VERSION), the build and the test tools: about 10 minutes the first time"
-	$(BIN)/pip install --quiet --disable-pip-version-check sglang==$(SGLANG_VERSION) \
+	$(BIN)/pip install --disable-pip-version-check sglang==$(SGLANG_VERSION) \
 	  $$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
 	  print(*(r.replace(" ", "") for r in p["build-system"]["requires"] + p["project"]["optional-dependencies"]["test"]))') \
 	  cmake ninja
