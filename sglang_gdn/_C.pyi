@@ -28,9 +28,7 @@ def causal_conv1d_update(
     silu: bool,
     disable_state_update: bool,
 ) -> None: ...
-def gdn_gating(
-    stream: int, A_log: Tensor, a: Tensor, b: Tensor, dt_bias: Tensor, g: Tensor, beta: Tensor
-) -> None: ...
+def gdn_gating(stream: int, A_log: Tensor, a: Tensor, b: Tensor, dt_bias: Tensor, g: Tensor, beta: Tensor) -> None: ...
 def chunk_gated_delta_rule(
     stream: int,
     q: Tensor,

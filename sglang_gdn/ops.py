@@ -202,7 +202,7 @@ def chunk_gated_delta_rule(
     """Chunked (WY) prefill of the gated delta rule.
 
     Two forms. **Dense**: ``initial_state`` in, ``final_state`` out, as in flash-linear-attention. **Pool**: pass
-    ``ssm_pool`` and ``cache_indices``; states are read and written in place by slot, and ``initial_state`` must be None.
+    ``ssm_pool`` and ``cache_indices``; states are read and written in place by slot; ``initial_state`` must be None.
 
     Args:
         q, k: ``[B, T, H, K]`` (B = 1 with ``cu_seqlens``) or ``[T, H, K]``; float32, bfloat16 or float16; unit stride
@@ -254,7 +254,7 @@ def chunk_gated_delta_rule(
         raise GdnValueError(f"{op}: q must be [1, T, H, K] with cu_seqlens; got batch {batch}", op, "q")
     rows = cu_seqlens.shape[0] - 1
     dense = ssm_pool is None
-    if dense:
+    if ssm_pool is None:
         _refuse_option(op, "cache_indices", cache_indices, "without ssm_pool")
         _refuse_option(op, "has_initial_state", has_initial_state, "without ssm_pool")
         ssm_pool = _dense_states(op, q, v, rows, initial_state, state_layout)
@@ -616,7 +616,7 @@ def _stream(x: Tensor) -> int:
     if x.is_cuda:
         return torch.cuda.current_stream(x.device).cuda_stream
     if x.device.type == "npu":
-        return torch.npu.current_stream(x.device).npu_stream
+        return torch.npu.current_stream(x.device).npu_stream  # type: ignore[attr-defined]
     return 0
 
 
