@@ -43,6 +43,4 @@ def explain(
     Raises:
         ValueError: ``op``, ``device`` or a dtype is not known.
     """
-    return Answer(
-        *_C.explain(op, device, act, state, conv, head_k_dim, head_v_dim, ratio, conv_width, draft_tokens)
-    )
+    return Answer(*_C.explain(op, device, act, state, conv, head_k_dim, head_v_dim, ratio, conv_width, draft_tokens))
