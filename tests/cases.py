@@ -29,6 +29,23 @@ class Heads:
         return f"h{self.H}hv{self.HV}{sizes}"
 
 
+# Kernels on tensor cores take heads of 128 channels and 16-bit activations. The CPU takes any, and small heads in
+# float32 say more per second there. conftest.py calls `for_device` before the tests are imported.
+HEAD_SIZE = 64
+ACTIVATION = F32
+
+
+def for_device(device: str) -> None:
+    global HEAD_SIZE, ACTIVATION, SMALL, TRIPLE
+    if device != "cpu":
+        HEAD_SIZE, ACTIVATION = 128, BF16
+    SMALL, TRIPLE = small(2, 4), small(2, 6)
+
+
+def small(H: int, HV: int) -> Heads:
+    return Heads(H, HV, HEAD_SIZE, HEAD_SIZE)
+
+
 # 16/32, 16/48, 16/64 and 16/16 of the public Qwen models under tensor parallelism 1, 2, 4, 8 and 16.
 QWEN_TP = [
     Heads(H // tp, HV // tp)
@@ -38,8 +55,8 @@ QWEN_TP = [
 # The same ratios with few heads, and head sizes that tell K from V.
 RATIOS = [Heads(1, 1), Heads(2, 2), Heads(2, 4), Heads(2, 6), Heads(1, 4)]
 ASYMMETRIC = [Heads(2, 6, 64, 128), Heads(2, 4, 128, 64), Heads(1, 2, 64, 64)]
-SMALL = Heads(2, 4, 64, 64)
-TRIPLE = Heads(2, 6, 64, 64)
+SMALL = small(2, 4)
+TRIPLE = small(2, 6)
 
 CHUNK_EDGES = [1, 2, 3, 4, 15, 16, 17, 63, 64, 65, 127, 128, 129]
 VARLEN = {

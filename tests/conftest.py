@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import cases
+
 DEVICES = ("cpu", "cuda", "npu")
 
 # What a device cannot do, with the reason that the skipped test shows.
@@ -24,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    cases.for_device(config.getoption("--device"))
     config.addinivalue_line("markers", "needs(feature): skip on devices that lack a feature")
     config.addinivalue_line("markers", "mutation: rebuilds the CPU kernels with faults and expects the suite to fail")
 

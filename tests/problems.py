@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+import cases
 import oracle
 from cases import F32, SLOTS, Heads
 from compare import GuardedPool, assert_close, assert_zero
@@ -130,12 +131,13 @@ class DeltaRule:
 
 def delta_rule(
     device: str, heads: Heads, lens: Sequence[int], *, ids: Sequence[int] | None = None, initial=None,
-    act: torch.dtype = F32, state: torch.dtype = F32, gates: str = "model", norm: bool = True, seed: int = 0,
+    act: torch.dtype | None = None, state: torch.dtype = F32, gates: str = "model", norm: bool = True, seed: int = 0,
     index_dtype: torch.dtype = torch.int32, pad_tokens: int = 0, slots: int | None = None, state_scale: float = 0.1,
     scale: float | None = None,
 ) -> DeltaRule:  # fmt: skip
     """Tokens past the last row (``pad_tokens``) are NaN: they must not be read into anything."""
     gen = torch.Generator().manual_seed(seed)
+    act = act or cases.ACTIVATION
     tokens = sum(lens)
     q, k = (randn(gen, tokens, heads.H, heads.K) for _ in range(2))
     if not norm:
@@ -289,13 +291,14 @@ def window_buffer(spec_slots: int, drafts: int, conv_pool: Tensor, overlapping: 
 
 def fused_layer(
     device: str, heads: Heads, *, lens: Sequence[int] | None = None, batch: int | None = None,
-    drafts: int | None = None, ids: Sequence[int] | None = None, initial=None, act: torch.dtype = F32,
+    drafts: int | None = None, ids: Sequence[int] | None = None, initial=None, act: torch.dtype | None = None,
     state: torch.dtype = F32, conv: torch.dtype = F32, width: int = 4, bias: bool = True,
     activation: str | None = "silu", seed: int = 0, index_dtype: torch.dtype = torch.int32, pad_tokens: int = 0,
     state_scale: float = 0.1,
 ) -> FusedLayer:  # fmt: skip
     """Prefill with ``lens``, decode with ``batch``, verify with ``batch`` and ``drafts``."""
     gen = torch.Generator().manual_seed(seed)
+    act = act or cases.ACTIVATION
     layer = make_layer(gen, heads, device, act, width, bias, activation)
     rows = len(lens) if lens is not None else batch
     ids = default_ids(rows) if ids is None else ids
@@ -358,10 +361,11 @@ class Update:
 
 def update(
     device: str, heads: Heads, batch: int, drafts: int = 1, *, ids: Sequence[int] | None = None,
-    act: torch.dtype = F32, state: torch.dtype = F32, seed: int = 0, index_dtype: torch.dtype = torch.int32,
+    act: torch.dtype | None = None, state: torch.dtype = F32, seed: int = 0, index_dtype: torch.dtype = torch.int32,
     state_scale: float = 0.1,
 ) -> Update:  # fmt: skip
     gen = torch.Generator().manual_seed(seed)
+    act = act or cases.ACTIVATION
     ids = default_ids(batch) if ids is None else ids
     layer = make_layer(gen, heads, device, act, 4, False, None)
     args = {

@@ -7,7 +7,7 @@ import torch
 
 import cases
 import problems
-from cases import ACTIVATIONS, ASYMMETRIC, BF16, F16, F32, RATIOS, SMALL, STATES, TRIPLE, Heads, name_of
+from cases import ACTIVATIONS, ASYMMETRIC, BF16, F16, F32, RATIOS, SMALL, STATES, TRIPLE, name_of, small
 from compare import assert_bit_equal, assert_close, rel_l2
 from problems import fused_layer, live
 from sglang_gdn import ops
@@ -62,11 +62,11 @@ def test_fused_layer_options(device, width, bias, activation):
 
 @pytest.mark.parametrize("batch", [0, 1, 2, 7, 33, 300])
 def test_batch_sizes(device, batch):
-    check_layer(fused_layer(device, Heads(1, 2, 64, 64), batch=batch, act=BF16, conv=BF16))
+    check_layer(fused_layer(device, small(1, 2), batch=batch, act=BF16, conv=BF16))
 
 
 def test_batch_of_4096(device):
-    check(problems.update(device, Heads(1, 1, 64, 64), 4096))
+    check(problems.update(device, small(1, 1), 4096))
 
 
 @pytest.mark.parametrize("b", [-200.0, -89.0, 89.0, 200.0])

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from cases import BF16, F32, SMALL, TRIPLE, Heads, name_of
+from cases import BF16, F32, SMALL, TRIPLE, name_of, small
 from compare import assert_bit_equal, bits
 from problems import delta_rule, fused_layer, offsets, update
 from sglang_gdn import _C
@@ -88,7 +88,7 @@ def prefill_row_alone(problem, begin, length, slot):
     "lens", [[130, 65, 3], [64, 64], [1, 70, 200], [63, 127, 64], [7] * 19, [64, 111, 192]], ids=str
 )
 def test_a_packed_row_equals_the_row_alone(device, lens, act):
-    heads = Heads(4, 12, 64, 64)
+    heads = small(4, 12)
     problem = delta_rule(device, heads, lens, act=act)
     packed, begin = problem.run(), 0
     for length, slot in zip(lens, problem.args["cache_indices"].tolist(), strict=True):
@@ -107,7 +107,7 @@ def test_a_row_in_batches_of_every_size(device, rows, position):
     lens[place] = 70
     ids = list(range(1, rows + 1))
     ids[place] = 0
-    heads = Heads(1, 2, 64, 64)
+    heads = small(1, 2)
     problem = delta_rule(device, heads, lens, act=BF16, ids=ids)
     begin = sum(lens[:place])
     single = delta_rule(device, heads, [70], act=BF16, ids=[0], seed=7)
@@ -121,7 +121,7 @@ def test_a_row_in_batches_of_every_size(device, rows, position):
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 33, 62, 64, 127, 257])
 def test_a_decoded_row_in_batches_of_every_size(device, batch):
-    problem = fused_layer(device, Heads(1, 2, 64, 64), batch=batch, ids=list(range(batch)), act=BF16, conv=BF16)
+    problem = fused_layer(device, small(1, 2), batch=batch, ids=list(range(batch)), act=BF16, conv=BF16)
     together = problem.decode()
     for n in (0, batch // 2, batch - 1):
         alone = problem.decode(

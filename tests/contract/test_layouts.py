@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cases
-from cases import ACTIVATIONS, BF16, F16, F32, SMALL, TRIPLE, Heads, name_of
+from cases import ACTIVATIONS, BF16, F16, F32, SMALL, TRIPLE, Heads, name_of, small
 from compare import assert_bit_equal
 from problems import delta_rule, fused_layer, update
 from sglang_gdn import ops
@@ -151,9 +151,9 @@ def test_offsets_and_slots_may_differ_in_dtype(device, offsets_dtype, ids_dtype)
 
 
 def test_ids_beyond_4096(device):
-    problem = update(device, Heads(1, 1, 64, 64), 3, ids=[4096, 4095, 5000])
+    problem = update(device, small(1, 1), 3, ids=[4096, 4095, 5000])
     problem.check(problem.run(), problem.expected())
-    problem = delta_rule(device, Heads(1, 1, 64, 64), [5, 3, 66], ids=[4096, 4095, 5000])
+    problem = delta_rule(device, small(1, 1), [5, 3, 66], ids=[4096, 4095, 5000])
     problem.check(problem.run(), problem.expected())
 
 

@@ -9,7 +9,7 @@ import torch
 
 import cases
 import problems
-from cases import BF16, F32, SLOTS, SMALL, STATES, Heads, name_of
+from cases import BF16, F32, SLOTS, SMALL, STATES, Heads, name_of, small
 from compare import assert_bit_equal, assert_close, assert_zero
 from problems import delta_rule, fused_layer, live, offsets
 from sglang_gdn import ops
@@ -241,8 +241,8 @@ def test_snapshot_at_the_end_is_the_final_state(device, length):
 
 
 def test_snapshot_deep_in_a_long_row(device):
-    problem = delta_rule(device, Heads(1, 2, 64, 64), [8192, 5])
-    args = track(device, problem, Heads(1, 2, 64, 64), [100, -1])
+    problem = delta_rule(device, small(1, 2), [8192, 5])
+    args = track(device, problem, small(1, 2), [100, -1])
     problem.run(**args)
     expected = problem.expected().boundaries[0][100]
     assert_close(args["track_state"][0], expected, limit(device, "prefill_state", F32), "snapshot")
@@ -333,7 +333,7 @@ def spread(values: torch.Tensor, pitch: int) -> torch.Tensor:
 def test_slots_past_32_bit_offsets(device, phase, state, uncommitted_memory):
     """Slots 1..4 lie 2^29 .. 2^31 elements and more from the first."""
     size = {"lens": [70, 3, 5]} if phase == "prefill" else {"batch": 3}
-    heads = Heads(1, 2, 64, 64)
+    heads = small(1, 2)
     problem = fused_layer(device, heads, ids=[4, 0, 3], state=state, conv=BF16, **size)
     expected = getattr(problem, phase)()
     conv, ssm = (spread(pool[:5], INT32_ELEMENTS // 4 + 4096) for pool in (problem.conv, problem.ssm))
@@ -368,7 +368,7 @@ def test_slots_of_a_large_pool(device, heads, extra, uncommitted_memory):
 @pytest.mark.parametrize("act", [F32, BF16], ids=name_of)
 def test_tokens_past_32_bit_offsets(device, act, uncommitted_memory):
     """Every token tensor has a row pitch that puts its last tokens beyond 2^31 elements."""
-    problem = fused_layer(device, Heads(1, 1, 64, 64), lens=[3, 2], act=act)
+    problem = fused_layer(device, small(1, 1), lens=[3, 2], act=act)
     expected = problem.prefill()
     tokens = {name: spread(x, INT32_ELEMENTS // 4 + 4096) for name, x in problem.tokens.items()}
     assert 4 * tokens["mixed_qkv"].stride(0) > INT32_ELEMENTS
@@ -376,7 +376,7 @@ def test_tokens_past_32_bit_offsets(device, act, uncommitted_memory):
     assert_bit_equal(run.o, expected.o, "o")
     assert_bit_equal(run.ssm.storage, expected.ssm.storage, "ssm_pool")
     assert_bit_equal(run.conv.storage, expected.conv.storage, "conv_pool")
-    rule = delta_rule(device, Heads(1, 1, 64, 64), [3, 2], act=act)
+    rule = delta_rule(device, small(1, 1), [3, 2], act=act)
     names = ("q", "k", "v", "g", "beta")
     spread_heads = {name: spread(rule.args[name][0], INT32_ELEMENTS // 4 + 4096) for name in names}
     assert_bit_equal(rule.run(**spread_heads, out=torch.empty_like(rule.args["v"][0])).o, rule.run().o, "o")

@@ -66,8 +66,8 @@ MUTATIONS = [
     ),
     Mutation(
         "int64-ids-read-as-int32", "rows.hpp",
-        "const int64_t offset = i * t.stride[0];\n  return t.dtype == DType::i64 ?",
-        "const int64_t offset = i * t.stride[0];\n  return t.dtype != t.dtype ?",
+        "const int64_t offset = i * t.stride[0];\n  return t.dtype == DType::i64 ? t.as<const int64_t>()",
+        "const int64_t offset = i * t.stride[0];\n  return t.dtype == DType::i64 ? t.as<const int32_t>()",
         ("test_layouts.py::test_index_dtype",),
     ),
     Mutation(
