@@ -10,8 +10,8 @@ namespace gdn::cpu {
 using TaskFunction = void (*)(const void* context, int64_t task);
 
 // Runs function(context, 0 .. tasks-1), each once, on the calling thread and the pool, and returns when all are done.
-// Tasks must be independent of each other and must not call run_tasks. A second caller while the pool is busy runs its
-// tasks alone.
+// Tasks run with subnormal floats flushed to zero, must be independent of each other and must not call run_tasks. A
+// second caller while the pool is busy runs its tasks alone.
 void run_tasks(int64_t tasks, TaskFunction function, const void* context);
 
 // Threads that work on one call, the caller included. Default: SGLANG_GDN_NUM_THREADS, else the CPUs that the
