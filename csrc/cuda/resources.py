@@ -19,10 +19,10 @@ FUNCTION = re.compile(r"Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 # Column title and the instructions it counts.
 MIX = {
-    "ld128": r"LDG\.\S*128|LDGSTS\.\S*128|UBLKCP",
-    "ld": r"LDG",
+    "ld128": r"LDG\.\S*128|LDGSTS\.\S*128",
+    "ld": r"LDG|LD\.E",
     "st128": r"STG\.\S*128",
-    "st": r"STG",
+    "st": r"STG|ST\.E",
     "local": r"LDL|STL",
     "shfl": r"SHFL",
     "ffma": r"FFMA|FMUL|FADD",

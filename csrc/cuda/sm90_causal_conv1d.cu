@@ -10,8 +10,8 @@ void causal_conv1d(const CausalConv1dArgs& args, Stream stream) {
   p.out = float_ptr(args.out);
   p.conv = conv_layer(args.weight, args.bias, args.conv_pool, args.x.dtype, args.silu);
   p.query_start_loc = index_ptr(args.query_start_loc);
-  p.cache_indices = index_ptr(args.cache_indices);
-  p.track_slots = index_ptr(args.track_slots);
+  p.cache_indices = slot_ptr(args.cache_indices, args.conv_pool);
+  p.track_slots = slot_ptr(args.track_slots, args.conv_pool);
   p.track_lens = index_ptr(args.track_lens);
   p.has_initial_state = args.has_initial_state.present ? args.has_initial_state.as<bool>() : nullptr;
   p.x_pitch = args.x.stride[0];

@@ -19,7 +19,8 @@ constexpr int kTileTokens = 16;
 struct ConvParams {
   FloatPtr x, out;  // [T, D]
   ConvLayer conv;   // pool is null without a conv_pool
-  IndexPtr query_start_loc, cache_indices, track_slots, track_lens;
+  SlotPtr cache_indices, track_slots;
+  IndexPtr query_start_loc, track_lens;
   const bool* has_initial_state;
   int64_t x_pitch, tokens;
   int32_t rows, channels, tiles;
@@ -68,13 +69,15 @@ struct ConvThread {
   __device__ bool resumes(int64_t n) const {
     return p.conv.pool.data && (!p.has_initial_state || p.has_initial_state[n]);
   }
-  __device__ int64_t slot(int64_t n) const { return p.conv.pool.data ? load_index(p.cache_indices, n) : 0; }
+  __device__ int64_t slot(int64_t n) const { return p.conv.pool.data ? load_slot(p.cache_indices, n) : 0; }
 
   __device__ void load_initial(int64_t n, float (&initial)[kVector][kMaxWindow]) const {
 #pragma unroll
     for (int c = 0; c < kVector; ++c) {
       if (resumes(n)) {
-        conv[c].load_window(p.conv, slot(n), channel + c, initial[c]);
+        ConvWindow<T> stored;
+        stored.load(p.conv, slot(n), channel + c);
+        stored.values(p.conv, initial[c]);
       } else {
 #pragma unroll
         for (int j = 0; j < kMaxWindow; ++j) initial[c][j] = 0.0f;
@@ -96,7 +99,7 @@ struct ConvThread {
                   : length == 1 ? initial[c][j + 1 < kMaxWindow ? j + 1 : j]
                                 : initial[c][kMaxWindow - 1];
       }
-      conv[c].store_window(p.conv, target, channel + c, last);
+      ConvWindow<T>::store(p.conv, target, channel + c, last);
     }
   }
 
@@ -104,7 +107,7 @@ struct ConvThread {
                                 const float (&initial)[kVector][kMaxWindow]) const {
     if (!p.conv.pool.data) return;
     if (begin < end || !resumes(n)) store_window_after(slot(n), begin, end - begin, initial);
-    const int64_t track = p.track_slots.data ? load_index(p.track_slots, n) : -1;
+    const int64_t track = p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1;
     if (track < 0) return;
     const int64_t length = load_index(p.track_lens, n);
     store_window_after(track, begin, length < end - begin ? (length > 0 ? length : 0) : end - begin, initial);
@@ -118,7 +121,7 @@ struct ConvThread {
 #pragma unroll
       for (int c = 0; c < kVector; ++c) {
         y.value[c] = conv[c].output(p.conv, window[c], in.value[c]);
-        conv[c].shift(window[c], in.value[c]);
+        ConvWindow<T>::shift(window[c], in.value[c]);
       }
       y.store(p.out, t * p.channels + channel);
     }
@@ -132,7 +135,7 @@ struct ConvThread {
   __device__ void halo(int64_t first) {
 #pragma unroll
     for (int j = 0; j < kMaxWindow; ++j) {
-      if (j < conv[0].missing_taps(p.conv)) continue;  // its weight is zero, and the token may be outside x
+      if (j < ConvChannel<T>::missing_taps(p.conv)) continue;  // its weight is zero, and the token may be outside x
       const auto in = Inputs<T, kVector>::load(p.x, (first - kMaxWindow + j) * p.x_pitch + channel);
 #pragma unroll
       for (int c = 0; c < kVector; ++c) window[c][j] = in.value[c];

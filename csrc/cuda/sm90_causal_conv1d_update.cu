@@ -10,8 +10,8 @@ void causal_conv1d_update(const CausalConv1dUpdateArgs& args, Stream stream) {
   p.out = float_ptr(args.out);
   p.intermediate = float_ptr(args.intermediate_conv_window);
   p.conv = conv_layer(args.weight, args.bias, args.conv_pool, args.x.dtype, args.silu);
-  p.cache_indices = index_ptr(args.cache_indices);
-  p.intermediate_indices = index_ptr(args.intermediate_state_indices);
+  p.cache_indices = slot_ptr(args.cache_indices, args.conv_pool);
+  p.intermediate_indices = slot_ptr(args.intermediate_state_indices, args.intermediate_conv_window);
   p.parents = index_ptr(args.parent_tokens);
   p.x_row = args.x.stride[0], p.x_token = args.x.stride[1];
   p.intermediate_row = args.intermediate_conv_window.stride[0];

@@ -16,7 +16,8 @@ constexpr int kConvUpdateThreads = 128;
 struct ConvUpdateParams {
   FloatPtr x, out, intermediate;  // [N, T_d, D] twice, [spec_slots, T_d, D, W-1] or null
   ConvLayer conv;
-  IndexPtr cache_indices, intermediate_indices, parents;
+  SlotPtr cache_indices, intermediate_indices;
+  IndexPtr parents;
   int64_t x_row, x_token, intermediate_row, intermediate_token, intermediate_channel;
   int32_t rows, drafts, channels;
   bool commit;
@@ -54,22 +55,23 @@ __global__ void __launch_bounds__(kConvUpdateThreads)
   wait_for_previous_kernel();
   allow_next_kernel();
 
-  const int64_t slot = load_index(p.cache_indices, n);
+  const int64_t slot = load_slot(p.cache_indices, n);
   const int64_t out = n * p.drafts * p.channels + channel;
   if (slot < 0) {
     for (int t = 0; t < p.drafts; ++t) store_float<T>(p.out, out + static_cast<int64_t>(t) * p.channels, 0.0f);
     return;
   }
-  const int64_t spec_slot = p.intermediate.data ? load_index(p.intermediate_indices, n) : -1;
+  const int64_t spec_slot = p.intermediate.data ? load_slot(p.intermediate_indices, n) : -1;
+  ConvWindow<T> stored;
+  stored.load(p.conv, slot, channel);
   float committed[kMaxWindow], window[kMaxWindow];
-  conv.load_window(p.conv, slot, channel, committed);
-#pragma unroll
-  for (int j = 0; j < kMaxWindow; ++j) window[j] = committed[j];
+  stored.values(p.conv, committed);
+  stored.values(p.conv, window);
   for (int t = 0; t < p.drafts; ++t) {
     const float x = load_float<T>(p.x, n * p.x_row + t * p.x_token + channel);
     if (p.parents.data) gather_window<T>(p, n, t, channel, committed, window);
     store_float<T>(p.out, out + static_cast<int64_t>(t) * p.channels, conv.output(p.conv, window, x));
-    conv.shift(window, x);
+    stored.shift(window, x);
     if (spec_slot >= 0) {
       const int missing = conv.missing_taps(p.conv);
       const int64_t target =
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(kConvUpdateThreads)
         if (j >= missing) store_float<T>(p.intermediate, target + j, window[j]);
     }
   }
-  if (p.commit) conv.store_window(p.conv, slot, channel, window);
+  if (p.commit) stored.store(p.conv, slot, channel, window);
 }
 
 }  // namespace gdn::sm90

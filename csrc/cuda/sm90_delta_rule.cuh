@@ -15,16 +15,23 @@ namespace gdn::sm90 {
 constexpr int kHeadDim = 128;  // K and V
 constexpr float kNormEps = 1e-6f;
 
-// q and k of one token, four columns a lane.
+// q and k of one token, four columns a lane, as they come; the factors that normalise them; and k.q with both applied.
+// Normalising the sums instead of the vectors takes the norms off the way from q and k to the state.
 struct KeyQuery {
   float4 k, q;
-  float kq;
+  float k_scale, q_scale, kq;
 
-  __device__ void l2norm() {
-    k = k * rsqrtf(warp_sum(dot(k, k)) + kNormEps);
-    q = q * rsqrtf(warp_sum(dot(q, q)) + kNormEps);
+  __device__ static KeyQuery of(float4 k, float4 q, bool l2norm) {
+    float kk = dot(k, k), qq = dot(q, q), kq = dot(k, q);
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      kk += __shfl_xor_sync(kFullMask, kk, step);
+      qq += __shfl_xor_sync(kFullMask, qq, step);
+      kq += __shfl_xor_sync(kFullMask, kq, step);
+    }
+    const float k_scale = l2norm ? rsqrtf(kk + kNormEps) : 1.0f, q_scale = l2norm ? rsqrtf(qq + kNormEps) : 1.0f;
+    return {k, q, k_scale, q_scale, kq * k_scale * q_scale};
   }
-  __device__ void finish() { kq = warp_sum(dot(k, q)); }
 };
 
 struct Gate {
@@ -44,52 +51,26 @@ struct RowMap {
   __device__ static float d_of_row(float d, int row) { return __shfl_sync(kFullMask, d, row * kLanesPerRow); }
 };
 
-// S k and S q of one row each, reduced together; returns (d, o) of this lane's row.
+// What one lane finds for its row: d k_scale, which multiplies k as it came, and o.
+struct RowResult {
+  float d_scaled, o;
+};
+
+// From S k and S q of every row, still to be summed over the lanes.
 template <int kRows>
-__device__ inline float2 delta_and_output(const float (&sums)[2 * kRows], const KeyQuery& token, Gate gate, float v,
-                                          float scale, int lane) {
+__device__ inline RowResult delta_and_output(const float (&sums)[2 * kRows], const KeyQuery& token, Gate gate, float v,
+                                             float scale, int lane) {
   const float sum = warp_sums(sums, lane);
-  const float state_k = __shfl_sync(kFullMask, sum, lane % 16);
-  const float state_q = __shfl_sync(kFullMask, sum, lane % 16 + 16);
+  const float state_k = __shfl_sync(kFullMask, sum, lane % 16) * token.k_scale;
+  const float state_q = __shfl_sync(kFullMask, sum, lane % 16 + 16) * token.q_scale;
   const float d = gate.beta * (v - gate.decay * state_k);
-  return {d, scale * fmaf(token.kq, d, gate.decay * state_q)};
+  return {d * token.k_scale, scale * fmaf(token.kq, d, gate.decay * state_q)};
 }
 
-__device__ inline float4 updated_row(float4 row, float4 k, float decay, float d) {
-  return {fmaf(d, k.x, decay * row.x), fmaf(d, k.y, decay * row.y), fmaf(d, k.z, decay * row.z),
-          fmaf(d, k.w, decay * row.w)};
+// e^g S + d k^T for one row.
+__device__ inline float4 updated_row(float4 row, float4 k, float decay, float d_scaled) {
+  return {fmaf(d_scaled, k.x, decay * row.x), fmaf(d_scaled, k.y, decay * row.y), fmaf(d_scaled, k.z, decay * row.z),
+          fmaf(d_scaled, k.w, decay * row.w)};
 }
-
-// State in registers.
-template <class State, int kRows>
-struct RegisterTile {
-  static constexpr int kSharedElements = 0;
-  using Rows = RowMap<kRows>;
-  float4 row[kRows];
-
-  __device__ void load(const State* head, State*, int lane, bool aligned) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) row[i] = load_four(head + i * kHeadDim + 4 * lane, aligned);
-  }
-  __device__ void wait() {}
-  __device__ float4 get(int i) const { return row[i]; }
-};
-
-// State staged in shared memory: every lane copies and reads back its own columns, so no barrier is needed and loads in
-// flight hold no registers.
-template <class State, int kRows>
-struct StagedTile {
-  static constexpr int kSharedElements = kRows * kHeadDim;
-  using Rows = RowMap<kRows>;
-  State* own;
-
-  __device__ void load(const State* head, State* shared, int lane, bool aligned) {
-    own = shared + 4 * lane;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) copy_four_async(own + i * kHeadDim, head + i * kHeadDim + 4 * lane, aligned);
-  }
-  __device__ void wait() { wait_for_own_copies(); }
-  __device__ float4 get(int i) const { return read_four(own + i * kHeadDim); }
-};
 
 }  // namespace gdn::sm90

@@ -19,8 +19,8 @@ UpdateParams params_of(const FusedSigmoidGatingDeltaRuleUpdateArgs& args) {
   p.out = float_ptr(args.out);
   p.ssm_pool = args.ssm_pool.data;
   p.intermediate = args.intermediate_ssm.present ? args.intermediate_ssm.data : nullptr;
-  p.cache_indices = index_ptr(args.cache_indices);
-  p.intermediate_indices = index_ptr(args.intermediate_state_indices);
+  p.cache_indices = slot_ptr(args.cache_indices, args.ssm_pool);
+  p.intermediate_indices = slot_ptr(args.intermediate_state_indices, args.intermediate_ssm);
   p.parents = index_ptr(args.parent_tokens);
   p.q_row = args.q.stride[0], p.q_token = args.q.stride[1], p.q_head = args.q.stride[2];
   p.k_row = args.k.stride[0], p.k_token = args.k.stride[1], p.k_head = args.k.stride[2];

@@ -2,10 +2,12 @@
 // the pool as it is and stores the state after each token (speculative drafts, a chain or a tree).
 //
 // Tile: a warp holds kRows rows of one head's state in registers (K up to 128; lanes past K hold zeros) and steps
-// through the tokens; q, k, v and gates of the next token are loaded while the current one is computed. Trees: where
-// the parent of token t is not token t - 1, the state of its parent is built again from the pool and the d of the
-// tokens on the path, which every warp keeps in shared memory: exact, and independent of the stored dtype. Memory:
-// state read once (again at every branch, from L2), written once a token if asked for; q, k, v per block.
+// through the tokens; q, k, v and gates of the next token are loaded while the current one is computed.
+//
+// Trees: where the parent of token t is not token t - 1, the state of its parent is built again from the pool and the d
+// of the tokens on the path, which every warp keeps in shared memory: the same bits as token after token.
+//
+// Memory: state read once (again at every branch, from L2), written once a token if asked for; q, k, v once a block.
 // Synchronisation: none between warps.
 #pragma once
 
@@ -19,13 +21,20 @@ constexpr int kUpdateWarps = 4;
 struct UpdateParams {
   FloatPtr q, k, v, a, b, A_log, dt_bias, out;  // [N, T_d, heads, K or V], a and b [N, T_d, HV]
   void *ssm_pool, *intermediate;                // [slots, HV, V, K], [spec_slots, T_d, HV, V, K] or null
-  IndexPtr cache_indices, intermediate_indices, parents;
+  SlotPtr cache_indices, intermediate_indices;
+  IndexPtr parents;
   int64_t q_row, q_token, q_head, k_row, k_token, k_head, v_row, v_token, v_head;  // pitches
   int64_t a_row, a_token, b_row, b_token, ssm_pitch, intermediate_row, intermediate_token;
   int32_t rows, drafts, value_heads, ratio, k_dim, v_dim;
   float scale;
   bool l2norm, commit, aligned_qk, aligned_pool, aligned_intermediate;
 };
+
+// Four columns of k, zero past K.
+__device__ inline float4 load_key(const UpdateParams& p, int64_t n, int t, int key_head, int lane) {
+  const int64_t at = n * p.k_row + t * p.k_token + key_head * p.k_head + 4 * lane;
+  return 4 * lane < p.k_dim ? load_four(p.k, at, p.aligned_qk) : float4{};
+}
 
 // Everything of one token that one lane needs.
 struct TokenInput {
@@ -35,20 +44,11 @@ struct TokenInput {
   __device__ void load(const UpdateParams& p, int64_t n, int t, int value_head, int v_row, int lane) {
     const int key_head = value_head / p.ratio;
     const int64_t q_at = n * p.q_row + t * p.q_token + key_head * p.q_head + 4 * lane;
-    const int64_t k_at = n * p.k_row + t * p.k_token + key_head * p.k_head + 4 * lane;
-    const bool has_columns = 4 * lane < p.k_dim;
-    q = has_columns ? load_four(p.q, q_at, p.aligned_qk) : float4{};
-    k = has_columns ? load_four(p.k, k_at, p.aligned_qk) : float4{};
+    q = 4 * lane < p.k_dim ? load_four(p.q, q_at, p.aligned_qk) : float4{};
+    k = load_key(p, n, t, key_head, lane);
     v = load_float<AnyType>(p.v, n * p.v_row + t * p.v_token + value_head * p.v_head + v_row);
     a = load_float<AnyType>(p.a, n * p.a_row + t * p.a_token + value_head);
     b = load_float<AnyType>(p.b, n * p.b_row + t * p.b_token + value_head);
-  }
-
-  __device__ KeyQuery key_query(bool l2norm) const {
-    KeyQuery token{k, q, 0.0f};
-    if (l2norm) token.l2norm();
-    token.finish();
-    return token;
   }
 };
 
@@ -73,6 +73,13 @@ struct Path {
     decay = token_decay;
   }
 };
+
+// Rounded to the dtype of the pool: T_d tokens in one call equal T_d calls bit for bit.
+template <class State>
+__device__ inline float4 stored(float4 x) {
+  return {to_float(from_float<State>(x.x)), to_float(from_float<State>(x.y)), to_float(from_float<State>(x.z)),
+          to_float(from_float<State>(x.w))};
+}
 
 template <class State, int kRows>
 struct UpdateTile {
@@ -108,7 +115,7 @@ __global__ void __launch_bounds__(kUpdateWarps* kWarp) sm90_delta_update(const _
   wait_for_previous_kernel();
   allow_next_kernel();
 
-  const int64_t slot = load_index(p.cache_indices, n);
+  const int64_t slot = load_slot(p.cache_indices, n);
   const int64_t out_row = (n * p.drafts * p.value_heads + value_head) * p.v_dim + head_row + lane_row;
   const int64_t out_token = static_cast<int64_t>(p.value_heads) * p.v_dim;
   if (slot < 0) {
@@ -119,7 +126,7 @@ __global__ void __launch_bounds__(kUpdateWarps* kWarp) sm90_delta_update(const _
   State* const head = static_cast<State*>(p.ssm_pool) + slot * p.ssm_pitch + head_offset;
   UpdateTile<State, kRows> state;
   state.load(head, p.k_dim, lane, p.aligned_pool);
-  const int64_t spec_slot = p.intermediate ? load_index(p.intermediate_indices, n) : -1;
+  const int64_t spec_slot = p.intermediate ? load_slot(p.intermediate_indices, n) : -1;
 
   TokenInput next;
   next.load(p, n, 0, value_head, head_row + lane_row, lane);
@@ -128,19 +135,18 @@ __global__ void __launch_bounds__(kUpdateWarps* kWarp) sm90_delta_update(const _
     const int parent = parent_of(p, n, t);
     const TokenInput input = next;
     if (t + 1 < p.drafts) next.load(p, n, t + 1, value_head, head_row + lane_row, lane);
-    const KeyQuery token = input.key_query(p.l2norm);
+    const KeyQuery token = KeyQuery::of(input.k, input.q, p.l2norm);
     const Gate gate{expf(log_gate(A_log, input.a + dt_bias)), sigmoid(input.b)};
 
     if (parent != t - 1) {
       state.load(head, p.k_dim, lane, p.aligned_pool);
       for (uint32_t rest = path.of(parent); rest != 0; rest &= rest - 1) {
         const int i = __ffs(rest) - 1;
-        TokenInput step;
-        step.load(p, n, i, value_head, head_row + lane_row, lane);
-        const float4 k = step.key_query(p.l2norm).k;
+        const float4 k = load_key(p, n, i, value_head / p.ratio, lane);
         const float decay = path.decay_of(i);
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) state.row[r] = updated_row(state.row[r], k, decay, shared_d[warp][i][r]);
+        for (int r = 0; r < kRows; ++r)
+          state.row[r] = stored<State>(updated_row(state.row[r], k, decay, shared_d[warp][i][r]));
       }
     }
 
@@ -150,13 +156,15 @@ __global__ void __launch_bounds__(kUpdateWarps* kWarp) sm90_delta_update(const _
       sums[i] = dot(state.row[i], token.k);
       sums[kRows + i] = dot(state.row[i], token.q);
     }
-    const float2 d_o = delta_and_output<kRows>(sums, token, gate, input.v, p.scale, lane);
+    const RowResult result = delta_and_output<kRows>(sums, token, gate, input.v, p.scale, lane);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      state.row[i] = updated_row(state.row[i], token.k, gate.decay, RowMap<kRows>::d_of_row(d_o.x, i));
+    for (int i = 0; i < kRows; ++i) {
+      const float d = RowMap<kRows>::d_of_row(result.d_scaled, i);
+      state.row[i] = stored<State>(updated_row(state.row[i], token.k, gate.decay, d));
+    }
     if (stores) {
-      store_float<AnyType>(p.out, out_row + t * out_token, d_o.y);
-      shared_d[warp][t][lane_row] = d_o.x;
+      store_float<AnyType>(p.out, out_row + t * out_token, result.o);
+      shared_d[warp][t][lane_row] = result.d_scaled;
     }
     path.add(t, parent, gate.decay, lane);
     __syncwarp();

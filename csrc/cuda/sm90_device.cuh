@@ -37,18 +37,42 @@ __device__ inline T from_float(float x) {
     return __float2half_rn(x);
 }
 
-// T is the element type, or AnyType.
+__device__ inline float bf16_bits_to_float(uint32_t bits) { return __uint_as_float(bits << 16); }
+__device__ inline float f16_bits_to_float(uint32_t bits) { return __half2float(__ushort_as_half(bits)); }
+
+// An element as it lies in memory: loading does not wait for the value, to_float does.
+template <class T>
+struct Raw {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+  Bits bits;
+
+  __device__ static Raw load(FloatPtr p, int64_t i) { return {static_cast<const Bits*>(p.data)[i]}; }
+  __device__ float to_float(DType) const {
+    if constexpr (std::is_same_v<T, float>) return __uint_as_float(bits);
+    return std::is_same_v<T, bf16> ? bf16_bits_to_float(bits) : f16_bits_to_float(bits);
+  }
+};
+
+// NOTE: a branch on the dtype would wait for its load. The aligned word around the element serves every dtype.
+template <>
+struct Raw<AnyType> {
+  uint32_t bits;
+  bool upper;  // a 16-bit element in the upper half of the word
+
+  __device__ static Raw load(FloatPtr p, int64_t i) {
+    const auto address = reinterpret_cast<uintptr_t>(p.data) + (p.dtype == DType::f32 ? i * 4 : i * 2);
+    return {*reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3}), (address & 2) != 0};
+  }
+  __device__ float to_float(DType dtype) const {
+    const uint32_t half = upper ? bits >> 16 : bits & 0xffff;
+    const float narrow = dtype == DType::bf16 ? bf16_bits_to_float(half) : f16_bits_to_float(half);
+    return dtype == DType::f32 ? __uint_as_float(bits) : narrow;
+  }
+};
+
 template <class T>
 __device__ inline float load_float(FloatPtr p, int64_t i) {
-  if constexpr (!std::is_same_v<T, AnyType>) return to_float(static_cast<const T*>(p.data)[i]);
-  switch (p.dtype) {
-    case DType::bf16:
-      return to_float(static_cast<const bf16*>(p.data)[i]);
-    case DType::f16:
-      return to_float(static_cast<const f16*>(p.data)[i]);
-    default:
-      return static_cast<const float*>(p.data)[i];
-  }
+  return Raw<T>::load(p, i).to_float(p.dtype);
 }
 
 template <class T>
@@ -84,6 +108,12 @@ __device__ inline float round_to(DType dtype, float x) {
 
 __device__ inline int64_t load_index(IndexPtr p, int64_t i) {
   return p.is_64_bit ? static_cast<const int64_t*>(p.data)[i] : static_cast<const int32_t*>(p.data)[i];
+}
+
+// The slot of row n, or -1 for padding. An id outside the pool, which is the caller's fault, counts as padding.
+__device__ inline int64_t load_slot(SlotPtr p, int64_t n) {
+  const int64_t slot = load_index(p.ids, n);
+  return slot >= 0 && slot < p.slots ? slot : -1;
 }
 
 // Four consecutive elements at an address that is a multiple of their size.
@@ -149,11 +179,13 @@ __device__ inline void store_four(T* p, float4 x, bool aligned) {
   if (!aligned) {
     for (int i = 0; i < 4; ++i) p[i] = element[i];
   } else if constexpr (std::is_same_v<T, float>) {
-    __stcs(reinterpret_cast<float4*>(p), x);
+    // NOTE: as a plain assignment the compiler merges it with the scalar stores above.
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
   } else {
     uint2 raw;
     memcpy(&raw, element, sizeof(raw));
-    __stcs(reinterpret_cast<uint2*>(p), raw);
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(raw.x), "r"(raw.y) : "memory");
   }
 }
 
@@ -180,14 +212,21 @@ __device__ inline uint32_t cluster_index_x() {
   return index;
 }
 
-__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// NOTE: relaxed, because what it orders are reads that have returned their values before writes that follow the wait.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-__device__ inline float silu(float x) { return x / (1.0f + expf(-x)); }
+// Divisions are approximate, within 2 units in the last place: the exact one branches.
+__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + expf(-x)); }
+// The exponential is within 1e-6 for |x| < 20: enough where the result is rounded to 16 bits.
+__device__ inline float fast_silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
 // g = -exp(A_log) softplus(x) with softplus linear above 20.
-__device__ inline float log_gate(float A_log, float x) { return -expf(A_log) * (x > 20.0f ? x : log1pf(expf(x))); }
+__device__ inline float log_gate(float A_log, float x) {
+  const float softplus = log1pf(expf(fminf(x, 20.0f)));
+  return -expf(A_log) * (x > 20.0f ? x : softplus);
+}
 
 __device__ inline float dot(float4 a, float4 b) { return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, a.x * b.x))); }
 __device__ inline float4 operator*(float4 a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }

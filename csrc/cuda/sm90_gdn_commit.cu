@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/sm90_gdn_commit.cuh"
 #include "cuda/sm90_gdn_commit.hpp"
 #include "cuda/sm90_launch.hpp"
@@ -13,8 +15,10 @@ void gdn_commit(const GdnCommitArgs& args, Stream stream) {
   p.conv_pool = args.conv_pool.as<char>();
   p.intermediate_ssm = states.as<char>();
   p.intermediate_conv = windows.as<char>();
-  p.cache_indices = index_ptr(args.cache_indices);
-  p.intermediate_indices = index_ptr(args.intermediate_state_indices);
+  p.cache_indices = slot_ptr(args.cache_indices, args.ssm_pool);
+  p.cache_indices.slots = std::min(p.cache_indices.slots, args.conv_pool.shape[0]);
+  p.intermediate_indices = slot_ptr(args.intermediate_state_indices, states);
+  p.intermediate_indices.slots = std::min(p.intermediate_indices.slots, windows.shape[0]);
   p.last_steps = index_ptr(args.last_steps);
   p.ssm_pitch = args.ssm_pool.stride[0] * ssm_size;
   p.conv_pitch = args.conv_pool.stride[0] * conv_size;

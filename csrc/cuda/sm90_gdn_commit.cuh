@@ -16,7 +16,8 @@ constexpr int kStateBytes = 32768;
 struct CommitParams {
   char *ssm_pool, *conv_pool;  // bytes, as are all pitches
   const char *intermediate_ssm, *intermediate_conv;
-  IndexPtr cache_indices, intermediate_indices, last_steps;
+  SlotPtr cache_indices, intermediate_indices;
+  IndexPtr last_steps;
   int64_t ssm_pitch, conv_pitch, ssm_row, ssm_token, conv_row, conv_token, conv_channel, state_bytes;
   int32_t rows, drafts, state_blocks, window_elements, window_size, conv_size;
   bool aligned;
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kCommitThreads) sm90_gdn_commit(const __grid_c
   if (n >= p.rows) return;
   wait_for_previous_kernel();
   allow_next_kernel();
-  const int64_t slot = load_index(p.cache_indices, n), row = load_index(p.intermediate_indices, n),
+  const int64_t slot = load_slot(p.cache_indices, n), row = load_slot(p.intermediate_indices, n),
                 step = load_index(p.last_steps, n);
   if (slot < 0 || row < 0 || step < 0 || step >= p.drafts) return;
   const int block = blockIdx.x;

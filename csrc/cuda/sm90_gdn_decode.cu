@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/sm90_conv_layer.hpp"
 #include "cuda/sm90_gdn_decode.cuh"
 #include "cuda/sm90_gdn_decode.hpp"
@@ -6,12 +8,19 @@
 namespace gdn::sm90 {
 namespace {
 
-constexpr int kRows = 8;
+constexpr int kResidentBlocks = 4;  // a multiprocessor
 
-// Blocks of a cluster: as many as are portable, while every block has the 128 threads that convolve q and k.
-int cluster_blocks(int64_t ratio) { return ratio == 1 ? 4 : 8; }
+// Blocks of a cluster. Small batches take many small blocks, for the latency; those that fill the device take blocks of
+// 64 rows (48 for ratio 3), which convolve q and k less often.
+int cluster_blocks(const GdnDecodeArgs& args) {
+  const int64_t ratio = args.heads.ratio(), clusters = args.mixed_qkv.shape[0] * args.heads.num_k_heads;
+  const int most = ratio == 1 ? 4 : 8;
+  const int resident = kResidentBlocks * multiprocessors(args.kOp, args.mixed_qkv.device_index);
+  if (ratio > 2 || clusters * most <= resident) return most;
+  return most / 2;
+}
 
-DecodeParams params_of(const GdnDecodeArgs& args) {
+DecodeParams params_of(const GdnDecodeArgs& args, int blocks) {
   DecodeParams p;
   p.x = float_ptr(args.mixed_qkv);
   p.a = float_ptr(args.a);
@@ -22,7 +31,8 @@ DecodeParams params_of(const GdnDecodeArgs& args) {
       conv_layer(args.weights.conv_weight, args.weights.conv_bias, args.conv_pool, args.mixed_qkv.dtype, args.silu);
   p.out = float_ptr(args.out);
   p.ssm_pool = args.ssm_pool.data;
-  p.cache_indices = index_ptr(args.cache_indices);
+  p.cache_indices = slot_ptr(args.cache_indices, args.ssm_pool);
+  p.cache_indices.slots = std::min(p.cache_indices.slots, args.conv_pool.shape[0]);
   p.x_pitch = args.mixed_qkv.stride[0];
   p.a_pitch = args.a.stride[0];
   p.b_pitch = args.b.stride[0];
@@ -31,38 +41,39 @@ DecodeParams params_of(const GdnDecodeArgs& args) {
   p.key_heads = static_cast<int32_t>(args.heads.num_k_heads);
   p.ratio = static_cast<int32_t>(args.heads.ratio());
   p.scale = args.scale;
+  p.block_rows = p.ratio * kHeadDim / blocks;
+  p.state_warps = p.ratio == 3 ? 6 : kDecodeThreads / kWarp;
+  p.batches = p.block_rows / (p.state_warps * kDecodeRows);
   p.aligned_state = is_aligned(args.ssm_pool, 4 * size_of(args.ssm_pool.dtype), 0);
   return p;
 }
 
 template <class State>
-void (*kernel_of(bool all_bf16))(DecodeParams) {
-  return all_bf16                               ? sm90_gdn_decode < State, bf16, kRows, RegisterTile,
-         std::is_same_v<State, float> ? 3 : 2 > : sm90_gdn_decode<State, AnyType, kRows, RegisterTile, 1>;
+void launch_decode(const GdnDecodeArgs& args, Stream stream) {
+  const int blocks = cluster_blocks(args);
+  const DecodeParams p = params_of(args, blocks);
+  LaunchShape shape;
+  shape.grid = grid_of_rows(p.key_heads * blocks, p.rows);
+  shape.block = kDecodeThreads;
+  shape.cluster_x = static_cast<unsigned>(blocks);
+  shape.shared_bytes = (2 * kHeadDim + p.block_rows) * sizeof(float) + p.block_rows * kHeadDim * sizeof(State);
+  const bool all_bf16 =
+      is_all_bf16(args.mixed_qkv, args.weights.conv_weight, args.weights.conv_bias, args.conv_pool) && p.aligned_state;
+  launch(args.kOp, all_bf16 ? sm90_gdn_decode<State, bf16> : sm90_gdn_decode<State, AnyType>, shape, p,
+         args.mixed_qkv.device_index, stream);
 }
 
 }  // namespace
 
 void gdn_decode(const GdnDecodeArgs& args, Stream stream) {
-  const bool all_bf16 = is_all_bf16(args.mixed_qkv, args.weights.conv_weight, args.weights.conv_bias, args.conv_pool);
-  void (*kernel)(DecodeParams) = nullptr;
   switch (args.ssm_pool.dtype) {
     case DType::bf16:
-      kernel = kernel_of<bf16>(all_bf16);
-      break;
+      return launch_decode<bf16>(args, stream);
     case DType::f16:
-      kernel = kernel_of<f16>(all_bf16);
-      break;
+      return launch_decode<f16>(args, stream);
     default:
-      kernel = kernel_of<float>(all_bf16);
+      return launch_decode<float>(args, stream);
   }
-  const int64_t ratio = args.heads.ratio();
-  const int blocks = cluster_blocks(ratio);
-  LaunchShape shape;
-  shape.grid = grid_of_rows(args.heads.num_k_heads * blocks, args.mixed_qkv.shape[0]);
-  shape.block = static_cast<unsigned>(ratio * kHeadDim / blocks / kRows * kWarp);
-  shape.cluster_x = static_cast<unsigned>(blocks);
-  launch(args.kOp, kernel, shape, params_of(args), args.mixed_qkv.device_index, stream);
 }
 
 }  // namespace gdn::sm90

@@ -1,12 +1,13 @@
 // One decode step of a GDN layer: conv window shift, SiLU, l2norm, gates, delta rule and output, one token a row.
 //
 // Tiles: a cluster of C blocks takes one row and one key head with its r value heads, that is r x 128 consecutive rows
-// of state, split evenly over the C x warps of the cluster; a warp holds kRows rows of state in registers. Memory: the
-// state is read and written once, streaming; x, conv window and output are 2-4 % of that. The q and k channels are
-// convolved by every block of the cluster (from L2) rather than exchanged. Order: weights are loaded before the wait
-// for the previous kernel; then slot, x, window, state loads, all in flight before the first is used. Synchronisation:
-// one block barrier publishes q and k. The q and k windows are shifted by one block each, after a cluster barrier that
-// every reader has passed; v windows belong to one warp.
+// of state, split evenly over the blocks; a warp takes `batches` times kRows of them.
+// Order: weights are loaded before the wait for the previous kernel; then slot, x, windows and state, all in flight
+// before the first is used. Each lane stages its own columns of the state in shared memory with asynchronous copies, so
+// loads in flight hold no registers and need no barrier. Memory: the state crosses HBM once each way, 96 % of the
+// bytes; every block of a cluster convolves q and k (from L2). Synchronisation: one block barrier publishes q, k, v. A
+// q or k window is shifted by one block, after a cluster barrier that all its readers have passed; v windows belong to
+// one thread.
 #pragma once
 
 #include "cuda/sm90_conv_channel.cuh"
@@ -14,121 +15,149 @@
 
 namespace gdn::sm90 {
 
-constexpr int kMaxDecodeThreads = 256;
+constexpr int kDecodeThreads = 2 * kHeadDim;  // one q or k channel each
+constexpr int kDecodeRows = 4;                // rows of state a warp takes at a time
 
 struct DecodeParams {
   FloatPtr x, a, b;         // [N, D], [N, HV], [N, HV]
   FloatPtr A_log, dt_bias;  // [HV]
   ConvLayer conv;
-  FloatPtr out;            // [N, HV, 128]
-  void* ssm_pool;          // [slots, HV, 128, 128]
-  IndexPtr cache_indices;  // [N]
+  FloatPtr out;           // [N, HV, 128]
+  void* ssm_pool;         // [slots, HV, 128, 128]
+  SlotPtr cache_indices;  // [N]
   int64_t x_pitch, a_pitch, b_pitch, ssm_pitch;
   int32_t rows, key_heads, ratio;
+  int32_t block_rows, state_warps, batches;  // block_rows = state_warps x batches x kRows
   float scale;
   bool aligned_state;
 };
 
-// T: dtype of x, conv weights, bias, conv pool and output, with width 4; AnyType: all of them read at run time.
-template <class State, class T, int kRows, template <class, int> class Tile, int kMinBlocks>
-__global__ void __launch_bounds__(kMaxDecodeThreads, kMinBlocks)
-    sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(16) unsigned char dynamic_shared[];  // warps x kRows x 128 elements of state
-  __shared__ float shared_q[kHeadDim];
-  __shared__ float shared_k[kHeadDim];
+// The channel a thread convolves: its input, its window, and the window's shift.
+template <class T>
+struct DecodeChannel {
+  ConvChannel<T> conv;
+  ConvWindow<T> window;
+  Raw<T> x;
 
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  const int rank = cluster_rank(), blocks = cluster_size();
-  const int key_head = cluster_index_x();
+  __device__ float output(const DecodeParams& p) const {
+    float taps[kMaxWindow];
+    window.values(p.conv, taps);
+    return conv.output(p.conv, taps, x.to_float(p.x.dtype));
+  }
+
+  __device__ void store_shifted(const DecodeParams& p, int64_t slot, int channel) const {
+    float taps[kMaxWindow];
+    window.values(p.conv, taps);
+    window.shift(taps, x.to_float(p.x.dtype));
+    window.store(p.conv, slot, channel, taps);
+  }
+};
+
+// T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
+// all of that is read at run time.
+template <class State, class T>
+__global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2 : 4)
+    sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
+  constexpr int kRows = kDecodeRows;
+  extern __shared__ __align__(16) unsigned char shared[];
+  float* const shared_qk = reinterpret_cast<float*>(shared);  // q, then k: 1 KB
+  float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows
+  State* const staged = reinterpret_cast<State*>(shared_v + p.block_rows);
+  const bool aligned = std::is_same_v<T, AnyType> ? p.aligned_state : true;
+
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int rank = cluster_rank(), key_head = cluster_index_x();
   const int64_t n = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
   if (n >= p.rows) return;
+  const int warp_rows = kRows * p.batches;
+  const bool has_state = warp < p.state_warps;
+  const int warp_row = warp * warp_rows;                 // in the block
+  const int group_row = rank * p.block_rows + warp_row;  // in the r x 128 rows of the key head
+  const int value_head = key_head * p.ratio + (has_state ? group_row / kHeadDim : 0);
 
-  const int first_row = (rank * warps + warp) * kRows;  // of the r x 128 rows of this key head
-  const int value_head = key_head * p.ratio + first_row / kHeadDim;
-  const int head_row = first_row % kHeadDim;
-  const int value_heads = p.key_heads * p.ratio;
-  const int lane_row = RowMap<kRows>::row_of_lane(lane);
+  const int thread = threadIdx.x;
+  const int qk_channel = (thread / kHeadDim * p.key_heads + key_head) * kHeadDim + thread % kHeadDim;
+  const int v_index = thread - kDecodeThreads + p.block_rows;  // the last threads convolve a v channel as well
+  const bool has_v = v_index >= 0;
+  const int v_channel = (2 * p.key_heads + key_head * p.ratio) * kHeadDim + rank * p.block_rows + v_index;
 
-  // q and k channel of this thread (threads 128 and above have none), v channel of this lane's row
-  const bool has_qk = threadIdx.x < kHeadDim;
-  const int q_channel = key_head * kHeadDim + (threadIdx.x % kHeadDim);
-  const int k_channel = q_channel + p.key_heads * kHeadDim;
-  const int v_channel = 2 * p.key_heads * kHeadDim + value_head * kHeadDim + head_row + lane_row;
+  DecodeChannel<T> qk, v;
+  qk.conv.load(p.conv, qk_channel);
+  if (has_v) v.conv.load(p.conv, v_channel);
+  const auto A_log = Raw<AnyType>::load(p.A_log, value_head);
+  const auto dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
 
-  ConvChannel<T> q, k, v;
-  if (has_qk) {
-    q.load(p.conv, q_channel);
-    k.load(p.conv, k_channel);
-  }
-  v.load(p.conv, v_channel);
-  const float A_log = load_float<AnyType>(p.A_log, value_head), dt_bias = load_float<AnyType>(p.dt_bias, value_head);
+  State* const pool = static_cast<State*>(p.ssm_pool) +
+                      (static_cast<int64_t>(key_head) * p.ratio * kHeadDim + group_row) * kHeadDim + 4 * lane;
 
   wait_for_previous_kernel();
   allow_next_kernel();
 
-  const int64_t slot = load_index(p.cache_indices, n);
-  const int64_t out_row = (n * value_heads + value_head) * kHeadDim + head_row;
+  const int64_t slot = load_slot(p.cache_indices, n);
+  const int64_t x = n * p.x_pitch;
+  qk.x = Raw<T>::load(p.x, x + qk_channel);
+  if (has_v) v.x = Raw<T>::load(p.x, x + v_channel);
+  const auto a = Raw<AnyType>::load(p.a, n * p.a_pitch + value_head);
+  const auto b = Raw<AnyType>::load(p.b, n * p.b_pitch + value_head);
+  const int64_t out = (n * p.key_heads + key_head) * p.ratio * kHeadDim + rank * p.block_rows;
   if (slot < 0) {
-    if (lane < kRows) store_float<T>(p.out, out_row + lane, 0.0f);
+    for (int i = thread; i < p.block_rows; i += kDecodeThreads) store_float<T>(p.out, out + i, 0.0f);
     return;
   }
-  float q_x, k_x, q_window[kMaxWindow], k_window[kMaxWindow], v_window[kMaxWindow];
-  if (has_qk) {
-    q_x = load_float<T>(p.x, n * p.x_pitch + q_channel);
-    k_x = load_float<T>(p.x, n * p.x_pitch + k_channel);
+  qk.window.load(p.conv, slot, qk_channel);
+  if (has_v) v.window.load(p.conv, slot, v_channel);
+  State* const head = pool + slot * p.ssm_pitch;
+  State* const own = staged + warp_row * kHeadDim + 4 * lane;
+  if (has_state) {
+    const State* from = head;
+    State* to = own;
+#pragma unroll 1
+    for (int i = 0; i < p.batches; ++i, from += kRows * kHeadDim, to += kRows * kHeadDim) {
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) copy_four_async(to + j * kHeadDim, from + j * kHeadDim, aligned);
+    }
   }
-  const float v_x = load_float<T>(p.x, n * p.x_pitch + v_channel);
-  const float a = load_float<AnyType>(p.a, n * p.a_pitch + value_head);
-  const float b = load_float<AnyType>(p.b, n * p.b_pitch + value_head);
-  if (has_qk) {
-    q.load_window(p.conv, slot, q_channel, q_window);
-    k.load_window(p.conv, slot, k_channel, k_window);
-  }
-  v.load_window(p.conv, slot, v_channel, v_window);
-  State* const head = static_cast<State*>(p.ssm_pool) + slot * p.ssm_pitch +
-                      (static_cast<int64_t>(value_head) * kHeadDim + head_row) * kHeadDim;
-  Tile<State, kRows> state;
-  state.load(head, reinterpret_cast<State*>(dynamic_shared) + warp * state.kSharedElements, lane, p.aligned_state);
-
-  if (has_qk) {
-    shared_q[threadIdx.x] = q.output(p.conv, q_window, q_x);
-    shared_k[threadIdx.x] = k.output(p.conv, k_window, k_x);
-  }
-  const float value = v.output(p.conv, v_window, v_x);
-  const Gate gate{expf(log_gate(A_log, a + dt_bias)), sigmoid(b)};
+  const float g = log_gate(A_log.to_float(p.A_log.dtype), a.to_float(p.a.dtype) + dt_bias.to_float(p.dt_bias.dtype));
+  const Gate gate{expf(g), sigmoid(b.to_float(p.b.dtype))};
+  shared_qk[thread] = qk.output(p);
+  if (has_v) shared_v[v_index] = v.output(p);
   __syncthreads();
   cluster_arrive();  // the windows of this block have been read
+  if (has_v) v.store_shifted(p, slot, v_channel);
 
-  KeyQuery token;
-  token.q = reinterpret_cast<const float4*>(shared_q)[lane];
-  token.k = reinterpret_cast<const float4*>(shared_k)[lane];
-  token.l2norm();
-  token.finish();
-  state.wait();
-  float sums[2 * kRows];
+  if (has_state) {
+    const KeyQuery token = KeyQuery::of(reinterpret_cast<const float4*>(shared_qk + kHeadDim)[lane],
+                                        reinterpret_cast<const float4*>(shared_qk)[lane], true);
+    const int lane_row = RowMap<kRows>::row_of_lane(lane);
+    wait_for_own_copies();
+    State* target = head;
+    const State* source = own;
+    const float* value = shared_v + warp_row + lane_row;
+    int64_t out_row = out + warp_row + lane_row;
+#pragma unroll 1
+    for (int i = 0; i < p.batches; ++i) {
+      float4 row[kRows];
+      float sums[2 * kRows];
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const float4 row = state.get(i);
-    sums[i] = dot(row, token.k);
-    sums[kRows + i] = dot(row, token.q);
-  }
-  const float2 d_o = delta_and_output<kRows>(sums, token, gate, value, p.scale, lane);
+      for (int j = 0; j < kRows; ++j) {
+        row[j] = read_four(source + j * kHeadDim);
+        sums[j] = dot(row[j], token.k);
+        sums[kRows + j] = dot(row[j], token.q);
+      }
+      const RowResult result = delta_and_output<kRows>(sums, token, gate, *value, p.scale, lane);
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const float d = RowMap<kRows>::d_of_row(d_o.x, i);
-    store_four(head + i * kHeadDim + 4 * lane, updated_row(state.get(i), token.k, gate.decay, d), p.aligned_state);
+      for (int j = 0; j < kRows; ++j) {
+        const float d = RowMap<kRows>::d_of_row(result.d_scaled, j);
+        store_four(target + j * kHeadDim, updated_row(row[j], token.k, gate.decay, d), aligned);
+      }
+      if (RowMap<kRows>::stores(lane)) store_float<T>(p.out, out_row, result.o);
+      target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
+    }
   }
-  if (RowMap<kRows>::stores(lane)) {
-    store_float<T>(p.out, out_row + lane_row, d_o.y);
-    v.shift(v_window, v_x);
-    v.store_window(p.conv, slot, v_channel, v_window);
-  }
-  cluster_wait();
-  if (has_qk && static_cast<int>(threadIdx.x) * blocks / kHeadDim == rank) {
-    q.shift(q_window, q_x);
-    k.shift(k_window, k_x);
-    q.store_window(p.conv, slot, q_channel, q_window);
-    k.store_window(p.conv, slot, k_channel, k_window);
+  const int owner = thread * static_cast<int>(cluster_size()) / kDecodeThreads;
+  if (owner == rank) {  // whole warps
+    cluster_wait();
+    qk.store_shifted(p, slot, qk_channel);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "cuda/sm90_launch.hpp"
 
+#include <array>
+#include <atomic>
 #include <string>
 
 namespace gdn::sm90 {
@@ -31,6 +33,17 @@ class DeviceGuard {
 
 }  // namespace
 
+int multiprocessors(const char* op, int device) {
+  static std::array<std::atomic<int>, 64> counts = {};
+  std::atomic<int>& count = counts[device % counts.size()];
+  if (count == 0) {
+    int value = 0;
+    check(op, "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
+    count = value;
+  }
+  return count;
+}
+
 void launch_kernel(const char* op, const void* kernel, const LaunchShape& shape, void** arguments, int device,
                    Stream stream) {
   const DeviceGuard guard(op, device);
@@ -42,6 +55,7 @@ void launch_kernel(const char* op, const void* kernel, const LaunchShape& shape,
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.handle);
   config.attrs = attributes;
   config.numAttrs = shape.cluster_x > 1 ? 2 : 1;

@@ -18,6 +18,7 @@ class LaunchError : public std::runtime_error {
 struct LaunchShape {
   dim3 grid, block;
   unsigned cluster_x = 1;
+  size_t shared_bytes = 0;  // dynamic, at most 48 KB
 };
 
 // Launches on `device` and `stream`, allowed to start before the previous kernel in the stream has ended: the kernel
@@ -31,6 +32,9 @@ void launch(const char* op, void (*kernel)(Params), const LaunchShape& shape, Pa
   void* arguments[] = {&params};
   launch_kernel(op, reinterpret_cast<const void*>(kernel), shape, arguments, device, stream);
 }
+
+// Cached: asked of the driver once a device.
+int multiprocessors(const char* op, int device);
 
 constexpr unsigned kMaxGridY = 65535;
 

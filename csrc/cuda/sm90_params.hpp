@@ -18,9 +18,19 @@ struct IndexPtr {
   bool is_64_bit;
 };
 
+// Slot ids and the number of slots they may name.
+struct SlotPtr {
+  IndexPtr ids;
+  int64_t slots;
+};
+
 inline FloatPtr float_ptr(const TensorRef& tensor) { return {tensor.present ? tensor.data : nullptr, tensor.dtype}; }
 inline IndexPtr index_ptr(const TensorRef& tensor) {
   return {tensor.present ? tensor.data : nullptr, tensor.dtype == DType::i64};
+}
+
+inline SlotPtr slot_ptr(const TensorRef& ids, const TensorRef& pool) {
+  return {index_ptr(ids), pool.present ? pool.shape[0] : 0};
 }
 
 // True if the tensor starts at a multiple of `bytes` and so does every row along `pitch_dims`.

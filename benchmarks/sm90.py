@@ -1,0 +1,284 @@
+"""Times the SM90 kernels on one Hopper GPU; writes ``decode.json``, ``verify.json``, ``conv1d.json`` and ``host.json``.
+
+Every time is the median of CUDA-graph replays. A graph holds many launches that each work on other slots, so that
+states come from HBM as they do between the layers of a model. Floors are bytes at the rate of an in-place update.
+
+``--peers`` also times SGLang's convolution update with its packed decode (two kernels) and FlashInfer's decode (no
+convolution), from wherever Python finds them, on the same tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from sglang_gdn import ops
+
+D = 128
+HEADS = [(16, 32), (2, 8), (16, 64), (8, 24), (16, 16)]
+BATCHES = [1, 4, 16, 64, 256]
+STATE_BYTES = 4
+TOUCHED_BYTES = 400 << 20  # several times the L2 cache
+REPLAYS = 15
+
+
+def graph_ms(launch: Callable[[int], object], count: int) -> float:
+    """Median time of one of ``launch(0) .. launch(count - 1)``."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for i in range(2):
+            launch(i)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(count):
+            launch(i)
+    times = []
+    for _ in range(REPLAYS + 2):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / count)
+    return statistics.median(times[2:])
+
+
+def host_us(launch: Callable[[int], object], calls: int = 300) -> float:
+    """Median host time of one eager call."""
+    for _ in range(20):
+        launch(0)
+    torch.cuda.synchronize()
+    times = []
+    for i in range(calls):
+        begin = time.perf_counter_ns()
+        launch(0)
+        times.append((time.perf_counter_ns() - begin) / 1000)
+        if i % 50 == 49:
+            torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def update_rate() -> float:
+    """Bytes a second of an in-place update of 4 GiB, reads and writes counted: what decode does to its states."""
+    states = torch.randn(1 << 30, device="cuda")
+    return 2 * 4 * states.numel() / graph_ms(lambda _: states.mul_(1.0001), 3) * 1e3
+
+
+class Layer:
+    """Weights, projections and pools of one layer for ``launches`` launches on slots of their own."""
+
+    def __init__(self, hk: int, hv: int, batch: int, drafts: int = 1) -> None:
+        self.hk, self.hv, self.batch, self.drafts = hk, hv, batch, drafts
+        self.channels = 2 * hk * D + hv * D
+        state = batch * hv * D * D * STATE_BYTES
+        self.launches = max(16, min(512, TOUCHED_BYTES // state))
+        slots = self.launches * batch
+        shape = (batch,) if drafts == 1 else (batch, drafts)
+
+        def bf16(*size: int) -> torch.Tensor:
+            return torch.randn(*size, device="cuda").bfloat16()
+
+        self.mixed_qkv, self.a, self.b = bf16(*shape, self.channels), bf16(*shape, hv), bf16(*shape, hv)
+        self.ssm = torch.randn(slots, hv, D, D, device="cuda").mul_(0.05)
+        self.conv = bf16(slots, self.channels, 3)
+        self.indices = torch.randperm(slots, device="cuda").int().view(self.launches, batch)
+        dt = torch.exp(torch.empty(hv, device="cuda").uniform_(-6.9, -2.3))
+        self.weights = {
+            "conv_weight": bf16(self.channels, 4) / 2,
+            "A_log": torch.empty(hv, device="cuda").uniform_(0.01, 16).log(),
+            "dt_bias": dt + torch.log(-torch.expm1(-dt)),
+        }
+        self.sizes = {"num_k_heads": hk, "num_v_heads": hv, "head_k_dim": D, "head_v_dim": D}
+        self.out = torch.empty(1, batch * drafts, hv, D, dtype=torch.bfloat16, device="cuda")
+
+    def decode_bytes(self) -> int:
+        state = 2 * self.batch * self.hv * D * D * STATE_BYTES
+        window = 2 * self.batch * self.channels * 3 * 2
+        return state + window + self.batch * (self.channels + self.hv * D) * 2
+
+    def decode(self, i: int) -> torch.Tensor:
+        return ops.gdn_decode(
+            self.mixed_qkv, self.a, self.b, **self.weights, **self.sizes, conv_pool=self.conv, ssm_pool=self.ssm,
+            cache_indices=self.indices[i], out=self.out,
+        )  # fmt: skip
+
+
+def sglang_decode(layer: Layer, i: int) -> None:
+    from sglang.kernels.ops.attention.fla.fused_recurrent import fused_recurrent_gated_delta_rule_packed_decode
+    from sglang.kernels.ops.mamba.causal_conv1d_triton import causal_conv1d_update
+
+    indices = layer.indices[i]
+    mixed = causal_conv1d_update(
+        layer.mixed_qkv, layer.conv, layer.weights["conv_weight"], None, "silu", conv_state_indices=indices
+    )
+    fused_recurrent_gated_delta_rule_packed_decode(
+        mixed_qkv=mixed, a=layer.a, b=layer.b, A_log=layer.weights["A_log"], dt_bias=layer.weights["dt_bias"],
+        scale=D**-0.5, initial_state=layer.ssm, out=layer.out.view(layer.batch, 1, layer.hv, D),
+        ssm_state_indices=indices, use_qk_l2norm_in_kernel=True,
+    )  # fmt: skip
+
+
+def flashinfer_decode(layer: Layer, i: int) -> None:
+    from flashinfer.gdn_decode import gated_delta_rule_decode_pretranspose
+
+    keys = layer.hk * D
+    q, k, v = layer.mixed_qkv.split([keys, keys, layer.hv * D], dim=1)
+    batch = layer.batch
+    gated_delta_rule_decode_pretranspose(
+        q=q.reshape(batch, 1, layer.hk, D), k=k.reshape(batch, 1, layer.hk, D), v=v.reshape(batch, 1, layer.hv, D),
+        state=layer.ssm[i * batch : (i + 1) * batch], A_log=layer.weights["A_log"], a=layer.a.view(batch, 1, layer.hv),
+        dt_bias=layer.weights["dt_bias"], b=layer.b.view(batch, 1, layer.hv), use_qk_l2norm=True,
+    )  # fmt: skip
+
+
+PEERS = {"sglang": sglang_decode, "flashinfer": flashinfer_decode}
+
+
+def row(op: str, shape: dict, ours_ms: float, peers: dict[str, float], floor_ms: float, facts: dict) -> dict:
+    rates = "".join(f"  {name} {ms * 1e3:.2f} us ({ms / ours_ms:.2f}x)" for name, ms in peers.items())
+    print(f"{op} {shape}: {ours_ms * 1e3:.2f} us, {floor_ms / ours_ms:.0%} of the floor{rates}", flush=True)
+    return {
+        "op": op, "shape": shape, "ours_ms": round(ours_ms, 6),
+        "peers": {name: round(ms, 6) for name, ms in peers.items()}, "floor_ms": round(floor_ms, 6),
+        "versions": facts, "date": datetime.date.today().isoformat(),
+    }  # fmt: skip
+
+
+def decode_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+    rows = []
+    for hk, hv in HEADS:
+        for batch in BATCHES:
+            layer = Layer(hk, hv, batch)
+            ours = graph_ms(layer.decode, layer.launches)
+            peers = {}
+            for name, peer in PEERS.items() if with_peers else ():
+                try:
+                    peers[name] = graph_ms(partial(peer, layer), layer.launches)
+                except Exception as error:
+                    print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
+            shape = {"hk": hk, "hv": hv, "d": D, "batch": batch}
+            rows.append(row("gdn_decode", shape, ours, peers, layer.decode_bytes() / rate * 1e3, facts))
+            torch.cuda.empty_cache()
+    return rows
+
+
+class Verify(Layer):
+    """``gdn_verify``; ``stored`` also writes the state and window after each token."""
+
+    def __init__(self, hk: int, hv: int, batch: int, drafts: int, stored: bool) -> None:
+        super().__init__(hk, hv, batch, drafts)
+        self.state = torch.empty(batch, drafts, hv, D, D, device="cuda")
+        self.window = torch.empty(batch, drafts, self.channels, 3, dtype=torch.bfloat16, device="cuda")
+        rows = torch.arange(batch, dtype=torch.int32, device="cuda")
+        self.rows = rows if stored else torch.full_like(rows, -1)
+        self.moved_bytes = batch * hv * D * D * STATE_BYTES * (1 + drafts * stored)
+
+    def verify(self, i: int) -> torch.Tensor:
+        return ops.gdn_verify(
+            self.mixed_qkv, self.a, self.b, **self.weights, **self.sizes, conv_pool=self.conv, ssm_pool=self.ssm,
+            cache_indices=self.indices[i], intermediate_ssm=self.state, intermediate_conv_window=self.window,
+            intermediate_state_indices=self.rows, out=self.out.view(self.batch, self.drafts, self.hv, D),
+        )  # fmt: skip
+
+
+def verify_rows(rate: float, facts: dict) -> list[dict]:
+    rows = []
+    for hk, hv in HEADS[:3]:
+        for batch, drafts in ((1, 4), (16, 4), (16, 8)):
+            for stored in (False, True):
+                layer = Verify(hk, hv, batch, drafts, stored)
+                ours = graph_ms(layer.verify, layer.launches)
+                shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "drafts": drafts, "stored": stored}
+                rows.append(row("gdn_verify", shape, ours, {}, layer.moved_bytes / rate * 1e3, facts))
+                torch.cuda.empty_cache()
+    return rows
+
+
+class Conv:
+    COPIES = 4  # of the input, so that it comes from HBM
+
+    def __init__(self, channels: int, lens: list[int]) -> None:
+        tokens = sum(lens)
+        self.inputs = torch.randn(self.COPIES, tokens, channels, device="cuda").bfloat16()
+        self.pool = torch.randn(len(lens), channels, 3, device="cuda").bfloat16()
+        self.weight = torch.randn(channels, 4, device="cuda").bfloat16()
+        self.offsets = torch.tensor([0, *lens], device="cuda").cumsum(0).int()
+        self.indices = torch.arange(len(lens), device="cuda").int()
+        self.out = torch.empty(tokens, channels, dtype=torch.bfloat16, device="cuda")
+        self.moved_bytes = 4 * tokens * channels
+
+    def conv(self, i: int) -> torch.Tensor:
+        return ops.causal_conv1d(
+            self.inputs[i % self.COPIES], self.weight, query_start_loc=self.offsets, conv_pool=self.pool,
+            cache_indices=self.indices, out=self.out,
+        )  # fmt: skip
+
+
+def conv_rows(rate: float, facts: dict) -> list[dict]:
+    rows = []
+    for hk, hv in HEADS[:3]:
+        for label, lens in (("1x512", [512]), ("1x8192", [8192]), ("32x256", [256] * 32)):
+            problem = Conv(2 * hk * D + hv * D, lens)
+            ours = graph_ms(problem.conv, 16)
+            shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
+            rows.append(row("causal_conv1d", shape, ours, {}, problem.moved_bytes / rate * 1e3, facts))
+    return rows
+
+
+def host_rows(facts: dict) -> list[dict]:
+    rows = []
+    for hk, hv in HEADS[:2]:
+        layer = Layer(hk, hv, 4)
+        us = host_us(layer.decode)
+        print(f"gdn_decode ({hk}, {hv}): {us:.1f} us of host time a call", flush=True)
+        shape = {"hk": hk, "hv": hv, "d": D, "batch": 4}
+        rows.append({"op": "gdn_decode", "shape": shape, "host_us": round(us, 2), "versions": facts,
+                     "date": datetime.date.today().isoformat()})  # fmt: skip
+    return rows
+
+
+def versions(rate: float) -> dict:
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()[0]
+    return {
+        "gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__,
+        "update_gb_s": round(rate / 1e9),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
+    parser.add_argument("--peers", action="store_true")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    rate = update_rate()
+    facts = versions(rate)
+    print(facts, flush=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name, measure in {
+        "decode": lambda: decode_rows(rate, facts, arguments.peers),
+        "verify": lambda: verify_rows(rate, facts),
+        "conv1d": lambda: conv_rows(rate, facts),
+        "host": lambda: host_rows(facts),
+    }.items():
+        (arguments.output / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Everything that needs a Hopper GPU, in one call: install, contract suite, GPU tests, sanitizers, benchmark.
+#
+#   tests/gpu/run_all.sh [OUT]     # logs and benchmark results go to OUT (default build/gpu)
+#
+# SKIP="sanitizer bench" leaves parts out.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-build/gpu}
+mkdir -p "$out"
+export PYTHONSAFEPATH=1
+status=0
+part() { # NAME COMMAND...
+  local name=$1
+  shift
+  [[ " ${SKIP:-} " == *" $name "* ]] && return
+  local start=$SECONDS
+  "$@" >"$out/$name.log" 2>&1
+  local code=$?
+  tail -n 4 "$out/$name.log" | cut -c1-200
+  echo "$name: exit code $code after $((SECONDS - start)) s"
+  ((code == 0)) || status=1
+}
+part install python3 -m pip install --no-build-isolation --no-deps .
+part contract pytest --device cuda -q -p no:cacheprovider -k "not prefill" \
+  tests/contract/test_{gating,conv1d,decode,verify,slots}.py
+part gpu pytest --device cuda -q -p no:cacheprovider tests/gpu
+part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k "test_slots or test_convolution_options"
+part racecheck timeout 240 compute-sanitizer --tool racecheck --error-exitcode 1 \
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k test_convolution_options
+part bench python3 benchmarks/sm90.py --output "$out"
+exit $status
