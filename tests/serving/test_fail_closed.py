@@ -14,7 +14,7 @@ from serving.server import Server
 
 pytestmark = pytest.mark.serving
 
-# A plugin that runs before ours and loses its hook, in the processes for which CONDITION holds.
+# A plugin that runs before ours and makes SGLang fail to apply our hook, in the processes for which CONDITION holds.
 HOOK_BREAKER = """
 import multiprocessing
 
@@ -22,13 +22,14 @@ def register():
     if not ({condition}):
         return
     from sglang.srt.plugins.hook_registry import HookRegistry
-    stock = HookRegistry.register.__func__
+    stock = HookRegistry._apply_target.__func__
 
-    def register(cls, target, *arguments, **keywords):
-        if not target.endswith(".attn_backend_wrapper"):
-            stock(cls, target, *arguments, **keywords)
+    def apply_target(cls, target, hooks):
+        if target.endswith(".attn_backend_wrapper"):
+            raise RuntimeError("broken on purpose")
+        stock(cls, target, hooks)
 
-    HookRegistry.register = classmethod(register)
+    HookRegistry._apply_target = classmethod(apply_target)
 """
 
 
@@ -61,6 +62,7 @@ def test_broken_hook(condition: str, tmp_path: Path, checkpoint_of: Callable[[st
     fake_distribution(site, "hook_breaker", "1.0", "[sglang.srt.plugins]\nhook_breaker = hook_breaker:register\n")
     (site / "hook_breaker.py").write_text(HOOK_BREAKER.format(condition=condition))
     log = ended_server(checkpoint_of("qwen3_5").folder, tmp_path, PYTHONPATH=str(site))
+    assert "broken on purpose" in log
     assert "GdnServingError: the hook of gdn_tile on" in log
     assert "fired up" not in log
 

@@ -283,14 +283,14 @@ def _is_wrapped_by(function: Any, hook: Callable[..., Any]) -> bool:
     return False
 
 
+@functools.cache
 def _publish_stats() -> None:
     """Adds the counters of this worker to ``internal_states`` of SGLang's ``/server_info``."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     target = f"{_INTERNAL_STATE}.SchedulerInternalStateController.get_internal_state"
-    if target not in HookRegistry._hooks:
-        HookRegistry.register(target, _add_stats, HookType.AFTER)
-        HookRegistry.apply_hooks()
+    HookRegistry.register(target, _add_stats, HookType.AFTER)
+    HookRegistry.apply_hooks()
 
 
 def _add_stats(result: Any, *_: Any) -> None:
