@@ -68,7 +68,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 test: lint $(INSTALLED)
-	$(BIN)/pytest tests/contract tests/packaging tests/serving
+	$(BIN)/pytest tests/contract tests/mutations/test_catalogue.py tests/packaging tests/serving
 
 mutants: $(INSTALLED)
 	$(BIN)/pytest tests/mutations

@@ -90,8 +90,9 @@ MUTATIONS = [
     ),
     Mutation(
         "beta-rounded-to-bfloat16-in-decode", UPDATE,
-        "tokens[t].beta = sigmoid<kLanes>(scalar(args.b, t))[0];",
-        "tokens[t].beta = F(VecU<kLanes>(sigmoid<kLanes>(scalar(args.b, t))) & 0xFFFF0000u)[0];",
+        "tokens[t].beta = sigmoid<kLanes>(splat(float_at(args.b, token_offset(args.b, n, t, head))))[0];",
+        "const F beta = sigmoid<kLanes>(splat(float_at(args.b, token_offset(args.b, n, t, head))));\n"
+        "    tokens[t].beta = F(VecU<kLanes>(beta) & 0xFFFF0000u)[0];",
         ("test_decode.py::test_beta_is_not_rounded_to_the_dtype_of_b",),
     ),
     Mutation(
