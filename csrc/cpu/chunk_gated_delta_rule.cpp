@@ -107,6 +107,15 @@ void store_state(DType dtype, char* dst, const Shape& shape, Scratch& scratch, f
   }
 }
 
+// Fills scratch.row_state with a [V, K] state of any dtype; null means zeros.
+void load_row_state(DType dtype, const char* src, const Shape& shape, Scratch& scratch) {
+  if (src == nullptr) {
+    fill_zero(scratch.row_state, shape.state_elements() * 4);
+  } else {
+    load_floats(dtype, src, shape.state_elements(), scratch.row_state, shape.state_elements());
+  }
+}
+
 char* track_destination(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const Row& row, int64_t head) {
   return element_at(args.track_state, (row.n * shape.HV + head) * shape.state_elements());
 }
@@ -246,12 +255,13 @@ void advance_row(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const 
   const auto store_transposed_to = [&](float* state) {
     return [&, state](DType dtype, char* dst) { store_state(dtype, dst, shape, scratch, state); };
   };
-  for (int64_t i = 0; i < heads; ++i)
-    load_state(args.ssm_pool.dtype, row.from_slot ? pool_state(args, shape, row, first_head + i) : nullptr, shape,
-               scratch, scratch.states + i * head_pitch);
-
+  const auto initial_state = [&](int64_t head) { return row.from_slot ? pool_state(args, shape, row, head) : nullptr; };
   const bool ends_with_step = row.length % kChunk == 1;
   const int64_t whole_chunks = ends_with_step ? row.chunks - 1 : row.chunks;
+  const bool only_step = row.length == 1;
+  for (int64_t i = 0; i < heads && !only_step; ++i)
+    load_state(args.ssm_pool.dtype, initial_state(first_head + i), shape, scratch, scratch.states + i * head_pitch);
+
   for (int64_t chunk = 0; chunk < whole_chunks; ++chunk) {
     const int64_t first_token = row.begin + chunk * kChunk;
     ChunkKeys& keys = scratch.keys;
@@ -282,7 +292,11 @@ void advance_row(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, const 
       const auto store_rows_to = [&](DType dtype, char* dst) {
         store_floats(dtype, dst, scratch.row_state, shape.state_elements());
       };
-      store_state(DType::f32, reinterpret_cast<char*>(scratch.row_state), shape, scratch, state);
+      if (only_step) {
+        load_row_state(args.ssm_pool.dtype, initial_state(head), shape, scratch);
+      } else {
+        store_state(DType::f32, reinterpret_cast<char*>(scratch.row_state), shape, scratch, state);
+      }
       store_snapshots(args, shape, row, whole_chunks, first_chunk, head, store_rows_to);
       step_one_token(args, shape, row.begin + row.length - 1, head, scratch);
       finish(store_rows_to);
