@@ -19,9 +19,9 @@ void causal_conv1d(const CausalConv1dArgs& args, Stream stream) {
   p.rows = static_cast<int32_t>(args.query_start_loc.shape[0] - 1);
   p.channels = static_cast<int32_t>(args.x.shape[1]);
   p.tiles = static_cast<int32_t>((p.tokens + kTileTokens - 1) / kTileTokens);
-  constexpr int kVector = 8;
+  constexpr int kVector = 4;
   const bool vectors = is_all_bf16(args.x, args.weight, args.bias, args.conv_pool) && p.channels % kVector == 0 &&
-                       is_aligned(args.x, 16, 0) && is_aligned(args.out, 16, 0);
+                       is_aligned(args.x, 8, 0) && is_aligned(args.out, 8, 0);
   const int64_t threads = p.channels / (vectors ? kVector : 1);
   LaunchShape shape;
   shape.grid = grid_of_rows((threads + kConvThreads - 1) / kConvThreads, p.tiles);

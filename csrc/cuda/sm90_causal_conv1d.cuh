@@ -14,7 +14,7 @@
 namespace gdn::sm90 {
 
 constexpr int kConvThreads = 128;
-constexpr int kTileTokens = 16;
+constexpr int kTileTokens = 32;
 
 struct ConvParams {
   FloatPtr x, out;  // [T, D]
@@ -26,41 +26,42 @@ struct ConvParams {
   int32_t rows, channels, tiles;
 };
 
+// The inputs of one token, as they lie in memory until they are used.
 template <class T, int kVector>
 struct Inputs {
-  float value[kVector];
+  static_assert(sizeof(T) * kVector == 8);
+  uint2 bits;
 
   __device__ static Inputs load(FloatPtr x, int64_t i) {
-    Inputs in;
-    if constexpr (kVector == 1) {
-      in.value[0] = load_float<T>(x, i);
-    } else {
-      static_assert(sizeof(T) * kVector == 16);
-      const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const T*>(x.data) + i);
-      T element[kVector];
-      memcpy(element, &raw, sizeof(raw));
-#pragma unroll
-      for (int c = 0; c < kVector; ++c) in.value[c] = to_float(element[c]);
-    }
-    return in;
+    return {*reinterpret_cast<const uint2*>(static_cast<const T*>(x.data) + i)};
   }
+  __device__ float value(DType, int c) const {
+    T element[kVector];
+    memcpy(element, &bits, sizeof(bits));
+    return to_float(element[c]);
+  }
+  __device__ static void store(FloatPtr out, int64_t i, const float (&y)[kVector]) {
+    T element[kVector];
+#pragma unroll
+    for (int c = 0; c < kVector; ++c) element[c] = from_float<T>(y[c]);
+    uint2 bits;
+    memcpy(&bits, element, sizeof(bits));
+    *reinterpret_cast<uint2*>(static_cast<T*>(out.data) + i) = bits;
+  }
+};
 
-  __device__ void store(FloatPtr out, int64_t i) const {
-    if constexpr (kVector == 1) {
-      store_float<T>(out, i, value[0]);
-    } else {
-      T element[kVector];
-#pragma unroll
-      for (int c = 0; c < kVector; ++c) element[c] = from_float<T>(value[c]);
-      uint4 raw;
-      memcpy(&raw, element, sizeof(raw));
-      *reinterpret_cast<uint4*>(static_cast<T*>(out.data) + i) = raw;
-    }
-  }
+template <>
+struct Inputs<AnyType, 1> {
+  Raw<AnyType> raw;
+
+  __device__ static Inputs load(FloatPtr x, int64_t i) { return {Raw<AnyType>::load(x, i)}; }
+  __device__ float value(DType dtype, int) const { return raw.to_float(dtype); }
+  __device__ static void store(FloatPtr out, int64_t i, const float (&y)[1]) { store_float<AnyType>(out, i, y[0]); }
 };
 
 template <class T, int kVector>
 struct ConvThread {
+  static constexpr int kGroupTokens = kVector == 1 ? 2 : 8;  // loads in flight
   const ConvParams& p;
   int channel;
   ConvChannel<T> conv[kVector];
@@ -113,23 +114,32 @@ struct ConvThread {
     store_window_after(track, begin, length < end - begin ? (length > 0 ? length : 0) : end - begin, initial);
   }
 
+  // NOTE: out may alias x for all the compiler knows, so a group's loads are written before its stores.
   __device__ void tokens(int64_t first, int64_t last) {
-#pragma unroll 4
-    for (int64_t t = first; t < last; ++t) {
-      const auto in = Inputs<T, kVector>::load(p.x, t * p.x_pitch + channel);
-      Inputs<T, kVector> y;
+#pragma unroll 1
+    for (int64_t t = first; t < last; t += kGroupTokens) {
+      Inputs<T, kVector> in[kGroupTokens];
 #pragma unroll
-      for (int c = 0; c < kVector; ++c) {
-        y.value[c] = conv[c].output(p.conv, window[c], in.value[c]);
-        ConvWindow<T>::shift(window[c], in.value[c]);
+      for (int i = 0; i < kGroupTokens; ++i)
+        if (t + i < last) in[i] = Inputs<T, kVector>::load(p.x, (t + i) * p.x_pitch + channel);
+#pragma unroll
+      for (int i = 0; i < kGroupTokens; ++i) {
+        if (t + i >= last) break;
+        float y[kVector];
+#pragma unroll
+        for (int c = 0; c < kVector; ++c) {
+          const float x = in[i].value(p.x.dtype, c);
+          y[c] = conv[c].output(p.conv, window[c], x);
+          ConvWindow<T>::shift(window[c], x);
+        }
+        Inputs<T, kVector>::store(p.out, (t + i) * p.channels + channel, y);
       }
-      y.store(p.out, t * p.channels + channel);
     }
   }
 
   __device__ void zeros(int64_t first, int64_t last) const {
-    const Inputs<T, kVector> zero = {};
-    for (int64_t t = first; t < last; ++t) zero.store(p.out, t * p.channels + channel);
+    const float zero[kVector] = {};
+    for (int64_t t = first; t < last; ++t) Inputs<T, kVector>::store(p.out, t * p.channels + channel, zero);
   }
 
   __device__ void halo(int64_t first) {
@@ -138,7 +148,7 @@ struct ConvThread {
       if (j < ConvChannel<T>::missing_taps(p.conv)) continue;  // its weight is zero, and the token may be outside x
       const auto in = Inputs<T, kVector>::load(p.x, (first - kMaxWindow + j) * p.x_pitch + channel);
 #pragma unroll
-      for (int c = 0; c < kVector; ++c) window[c][j] = in.value[c];
+      for (int c = 0; c < kVector; ++c) window[c][j] = in.value(p.x.dtype, c);
     }
   }
 };

@@ -12,6 +12,7 @@
 namespace gdn::sm90 {
 
 constexpr int kConvUpdateThreads = 128;
+constexpr int kGroupDrafts = 4;  // loads in flight a thread
 
 struct ConvUpdateParams {
   FloatPtr x, out, intermediate;  // [N, T_d, D] twice, [spec_slots, T_d, D, W-1] or null
@@ -67,12 +68,21 @@ __global__ void __launch_bounds__(kConvUpdateThreads)
   float committed[kMaxWindow], window[kMaxWindow];
   stored.values(p.conv, committed);
   stored.values(p.conv, window);
-  for (int t = 0; t < p.drafts; ++t) {
-    const float x = load_float<T>(p.x, n * p.x_row + t * p.x_token + channel);
-    if (p.parents.data) gather_window<T>(p, n, t, channel, committed, window);
-    store_float<T>(p.out, out + static_cast<int64_t>(t) * p.channels, conv.output(p.conv, window, x));
-    stored.shift(window, x);
-    if (spec_slot >= 0) {
+#pragma unroll 1
+  for (int first = 0; first < p.drafts; first += kGroupDrafts) {
+    Raw<T> inputs[kGroupDrafts];
+#pragma unroll
+    for (int i = 0; i < kGroupDrafts; ++i)
+      if (first + i < p.drafts) inputs[i] = Raw<T>::load(p.x, n * p.x_row + (first + i) * p.x_token + channel);
+#pragma unroll
+    for (int i = 0; i < kGroupDrafts; ++i) {
+      const int t = first + i;
+      if (t >= p.drafts) break;
+      const float x = inputs[i].to_float(p.x.dtype);
+      if (p.parents.data) gather_window<T>(p, n, t, channel, committed, window);
+      store_float<T>(p.out, out + static_cast<int64_t>(t) * p.channels, conv.output(p.conv, window, x));
+      stored.shift(window, x);
+      if (spec_slot < 0) continue;
       const int missing = conv.missing_taps(p.conv);
       const int64_t target =
           spec_slot * p.intermediate_row + t * p.intermediate_token + channel * p.intermediate_channel - missing;

@@ -5,7 +5,7 @@
 namespace gdn::sm90 {
 namespace {
 
-constexpr int kRows = 8;
+constexpr int kRows = kUpdateRows / kUpdateWarps;
 
 UpdateParams params_of(const FusedSigmoidGatingDeltaRuleUpdateArgs& args) {
   UpdateParams p;
@@ -51,9 +51,9 @@ UpdateParams params_of(const FusedSigmoidGatingDeltaRuleUpdateArgs& args) {
 void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpdateArgs& args, Stream stream) {
   const UpdateParams p = params_of(args);
   LaunchShape shape;
-  constexpr int kBlockRows = kUpdateWarps * kRows;
-  shape.grid = grid_of_rows((p.value_heads * p.v_dim + kBlockRows - 1) / kBlockRows, p.rows);
+  shape.grid = grid_of_rows(p.value_heads * ((p.v_dim + kUpdateRows - 1) / kUpdateRows), p.rows);
   shape.block = kUpdateWarps * kWarp;
+  shape.shared_bytes = p.drafts * (sizeof(UpdateToken) + kUpdateRows * sizeof(float));
   const auto launch_for = [&](auto state) {
     launch(args.kOp, sm90_delta_update<decltype(state), kRows>, shape, p, args.q.device_index, stream);
   };

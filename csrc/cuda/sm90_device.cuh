@@ -129,17 +129,28 @@ __device__ inline float4 read_four(const T* p) {
   }
 }
 
-__device__ inline float4 load_four(FloatPtr p, int64_t i, bool aligned) {
-  if (!aligned)
-    return {load_float<AnyType>(p, i), load_float<AnyType>(p, i + 1), load_float<AnyType>(p, i + 2),
-            load_float<AnyType>(p, i + 3)};
-  switch (p.dtype) {
+// NOTE: both loads are written before either is converted, so that they overlap.
+template <class T>
+__device__ inline void load_four_of_both(FloatPtr a, int64_t i, FloatPtr b, int64_t j, float4& x, float4& y) {
+  using Words = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
+  const Words raw_x = *reinterpret_cast<const Words*>(static_cast<const T*>(a.data) + i);
+  const Words raw_y = *reinterpret_cast<const Words*>(static_cast<const T*>(b.data) + j);
+  T element[4];
+  memcpy(element, &raw_x, sizeof(raw_x));
+  x = {to_float(element[0]), to_float(element[1]), to_float(element[2]), to_float(element[3])};
+  memcpy(element, &raw_y, sizeof(raw_y));
+  y = {to_float(element[0]), to_float(element[1]), to_float(element[2]), to_float(element[3])};
+}
+
+// Four consecutive elements of two tensors of one dtype, at multiples of their size.
+__device__ inline void load_four_of_both(FloatPtr a, int64_t i, FloatPtr b, int64_t j, float4& x, float4& y) {
+  switch (a.dtype) {
     case DType::bf16:
-      return read_four(static_cast<const bf16*>(p.data) + i);
+      return load_four_of_both<bf16>(a, i, b, j, x, y);
     case DType::f16:
-      return read_four(static_cast<const f16*>(p.data) + i);
+      return load_four_of_both<f16>(a, i, b, j, x, y);
     default:
-      return read_four(static_cast<const float*>(p.data) + i);
+      return load_four_of_both<float>(a, i, b, j, x, y);
   }
 }
 
