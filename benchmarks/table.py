@@ -14,7 +14,12 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 PHASES = ("prefill", "decode", "verify")
-CAPTION_FACTS = ("torch", "transformers", "fla-core")
+SOFTWARE = ("torch", "transformers", "fla-core")
+RATES = {
+    "copy_gb_s": ("copy", "GB/s"),
+    "update_gb_s": ("update in place", "GB/s"),
+    "fp32_gflop_s": ("float32 matrix products", "GFLOP/s"),
+}
 
 
 def shape_text(shape: dict) -> str:
@@ -50,12 +55,12 @@ def table(rows: list[dict]) -> str:
 
 def caption(row: dict) -> str:
     facts = row["versions"]
-    versions = ", ".join(f"{name} {facts[name]}" for name in CAPTION_FACTS if name in facts)
+    machine = facts.get("gpu") or f"{facts['cpu']}, {facts['threads']} threads, {facts['isa']}"
+    rates = [f"{text} {facts[name]} {unit}" for name, (text, unit) in RATES.items() if name in facts]
+    versions = [f"{name} {facts[name]}" for name in SOFTWARE if name in facts]
     return (
-        f"Medians on {facts['cpu']}, {facts['threads']} threads, {facts['isa']}; bfloat16 inputs, float32 state, head "
-        f"size {row['shape']['d']}. Floor: the larger of the bytes at the measured copy rate "
-        f"({facts['copy_gb_s']} GB/s) and the operations at the measured float32 matrix-product rate "
-        f"({facts['fp32_gflop_s']} GFLOP/s). {versions}; {row['date']}."
+        f"Medians on {machine}; bfloat16 inputs, float32 state, head size {row['shape']['d']}. The floor is the least "
+        f"time at the rates measured in the same run: {', '.join(rates)}. {', '.join(versions)}; {row['date']}."
     )
 
 

@@ -41,7 +41,7 @@ def check_rows(rows: list[dict]) -> None:
         assert row["floor_ms"] > 0
         assert set(row["peers"]) <= PEERS
         assert all(ms > 0 for ms in row["peers"].values())
-        assert {"torch", "sglang-gdn", "cpu"} <= set(row["versions"])
+        assert "torch" in row["versions"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
 
 
@@ -50,6 +50,7 @@ def test_quick_run_measures_every_operator(tmp_path: Path, capsys: pytest.Captur
     rows = [row for phase in bench.OPS_OF_PHASE for row in json.loads((tmp_path / f"cpu/{phase}.json").read_text())]
     check_rows(rows)
     assert [row["op"] for row in rows] == ALL_OPS
+    assert all({"sglang-gdn", "transformers", "cpu", "isa", "threads"} <= set(row["versions"]) for row in rows)
     assert all("transformers" in row["peers"] for row in rows)
     printed = capsys.readouterr().out
     assert all(op in printed for op in ALL_OPS)
@@ -130,7 +131,8 @@ def test_gate_sees_one_wrong_state() -> None:
 
 
 def test_recorded_results_have_the_agreed_form() -> None:
-    files = sorted((ROOT / "benchmarks/results").glob("*/*.json"))
+    """Those of every benchmark; times of the host alone have neither floor nor peers."""
+    files = [file for file in (ROOT / "benchmarks/results").glob("*/*.json") if file.stem != "host"]
     assert files
     for file in files:
         check_rows(json.loads(file.read_text()))
