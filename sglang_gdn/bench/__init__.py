@@ -127,14 +127,14 @@ def main(argv: list[str]) -> int:
 
 
 def header(peers: list[str]) -> str:
-    return f"{'operator':<40}{'heads':<8}{'shape':<20}{'ours':>10}{'floor':>10}" + "".join(
+    return f"{'operator':<40}{'heads':<8}{'shape':<20}{'ours':>13}{'floor':>13}" + "".join(
         f"{name:>24}" for name in peers
     )
 
 
 def line(row: dict[str, Any], label: str, peers: list[str]) -> str:
     ours, heads = row["ours_ms"], f"{row['shape']['hk']}/{row['shape']['hv']}"
-    text = f"{row['op']:<40}{heads:<8}{label:<20}{ours:>7.3f} ms{row['floor_ms']:>7.3f} ms"
+    text = f"{row['op']:<40}{heads:<8}{label:<20}{ours:>10.3f} ms{row['floor_ms']:>10.3f} ms"
     for name in peers:
         peer = row["peers"].get(name)
         text += f"{'-':>24}" if peer is None else f"{peer:>12.3f} ms{peer / ours:>8.1f}x"
