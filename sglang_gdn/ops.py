@@ -10,8 +10,10 @@ Shared by all operators:
 * ``cache_indices[n]`` is the slot of row n, int32 or int64. -1 touches no state and yields zeros. Slots of live rows
   are unique and below ``slots``; that is the caller's duty, because checking would read device memory.
 * ``query_start_loc`` is ``[N+1]``, int32 or int64, non-decreasing from 0; output rows at and after
-  ``query_start_loc[N]`` are zero. Value head h reads key head ``h // r``.
-* Gates, beta and state accumulation are float32; every stored value is rounded once.
+  ``query_start_loc[N]`` are zero. Rows are packed; a batch padded to the left or right is not supported.
+* Value head h reads key head ``h // r``.
+* Gates, beta and state accumulation are float32; every stored value is rounded once. The state after a token of a
+  multi-token update is a stored value, so that update equals the same tokens in one call each.
 * Nothing reads device memory on the host, and work is ordered on the current stream.
 
 Raises, for every operator, before any launch and with no state touched: ``GdnValueError`` (shape, stride, device,
@@ -143,6 +145,7 @@ def causal_conv1d_update(
     op = "causal_conv1d_update"
     _check_inputs(op, ("bias", bias), ("out", out), x=x, weight=weight)
     _refuse_option(op, "cache_seqlens", cache_seqlens)
+    _check_flags(op, disable_state_update=disable_state_update)
     silu = _is_silu(op, activation)
     if out is None:
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -240,6 +243,10 @@ def chunk_gated_delta_rule(
         op, ("initial_state", initial_state), ("ssm_pool", ssm_pool), ("cu_seqlens", cu_seqlens), ("out", out),
         q=q, k=k, v=v, g=g, beta=beta,
     )  # fmt: skip
+    _check_flags(
+        op, output_final_state=output_final_state, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        head_first=head_first, output_h=output_h,
+    )  # fmt: skip
     if head_first:
         raise GdnUnsupportedError(f"{op}: head_first must be False; got True", op, "head_first")
     if state_layout not in ("kv", "vk"):
@@ -276,7 +283,7 @@ def chunk_gated_delta_rule(
     h = _empty_chunk_states(cu_seqlens, packed_v, ssm_pool) if output_h else None
     _C.chunk_gated_delta_rule(
         _stream(q), packed_q, packed_k, packed_v, packed_g, packed_beta, ssm_pool, cu_seqlens, cache_indices,
-        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _scale(scale, q), 
+        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _scale(op, scale, q), 
         use_qk_l2norm_in_kernel, not dense or output_final_state,
     )  # fmt: skip
     count_call(op, q.device.type)
@@ -329,6 +336,7 @@ def fused_sigmoid_gating_delta_rule_update(
     """
     op = "fused_sigmoid_gating_delta_rule_update"
     _check_inputs(op, ("out", out), A_log=A_log, a=a, dt_bias=dt_bias, q=q, k=k, v=v, b=b)
+    _check_flags(op, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, disable_state_update=disable_state_update)
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if a.dim() == 3:
@@ -345,7 +353,7 @@ def fused_sigmoid_gating_delta_rule_update(
         rows = (q_row, k_row, v_row, _with_token_dim(a), _with_token_dim(b), out_row)
     _C.fused_sigmoid_gating_delta_rule_update(
         _stream(q), *rows[:5], A_log, dt_bias, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
-        intermediate_state_indices, rows[5], _scale(scale, q), use_qk_l2norm_in_kernel, disable_state_update,
+        intermediate_state_indices, rows[5], _scale(op, scale, q), use_qk_l2norm_in_kernel, disable_state_update,
     )  # fmt: skip
     count_call(op, q.device.type)
     return out
@@ -409,7 +417,8 @@ def gdn_prefill(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool, query_start_loc=query_start_loc,
     )  # fmt: skip
-    _check_head_sizes(op, head_k_dim, head_v_dim)
+    _check_heads(op, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    _check_flags(op, output_h=output_h)
     silu = _is_silu(op, activation)
     tokens = mixed_qkv.shape[0]
     if out is None:
@@ -423,7 +432,7 @@ def gdn_prefill(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
             dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, query_start_loc, cache_indices, has_initial_state,
             track_slots, track_lens, track_state, track_chunk_idx, h, qkv_scratch, gates_scratch[0], gates_scratch[1],
-            packed_out, _scale(scale, head_k_dim), silu,
+            packed_out, _scale(op, scale, head_k_dim), silu,
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
@@ -485,7 +494,7 @@ def gdn_decode(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
     )  # fmt: skip
-    _check_head_sizes(op, head_k_dim, head_v_dim)
+    _check_heads(op, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
@@ -494,7 +503,7 @@ def gdn_decode(
         _C.gdn_decode(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
             dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, qkv_scratch, _pack_batch(op, "out", out),
-            _scale(scale, head_k_dim), silu,
+            _scale(op, scale, head_k_dim), silu,
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
@@ -557,7 +566,7 @@ def gdn_verify(
         op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
         A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
     )  # fmt: skip
-    _check_head_sizes(op, head_k_dim, head_v_dim)
+    _check_heads(op, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((*mixed_qkv.shape[:2], num_v_heads, head_v_dim))
@@ -566,7 +575,7 @@ def gdn_verify(
         _C.gdn_verify(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
             dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
-            intermediate_conv_window, intermediate_state_indices, qkv_scratch, out, _scale(scale, head_k_dim), silu,
+            intermediate_conv_window, intermediate_state_indices, qkv_scratch, out, _scale(op, scale, head_k_dim), silu,
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
@@ -620,8 +629,10 @@ def _stream(x: Tensor) -> int:
     return 0
 
 
-def _scale(scale: float | None, q: Tensor | int) -> float:
+def _scale(op: str, scale: float | None, q: Tensor | int) -> float:
     if scale is not None:
+        if not isinstance(scale, (int, float)):
+            raise GdnTypeError(f"{op}: scale must be a number or None; got {scale!r}", op, "scale")
         return scale
     return (q if isinstance(q, int) else q.shape[-1]) ** -0.5
 
@@ -653,9 +664,20 @@ def _check_inputs(op: str, *optional: tuple[str, Tensor | None], **required: Ten
             )  # fmt: skip
 
 
-def _check_head_sizes(op: str, head_k_dim: int, head_v_dim: int) -> None:
-    """Sizes that outputs are allocated from, before the operator itself can refuse them."""
-    for name, size in (("head_k_dim", head_k_dim), ("head_v_dim", head_v_dim)):
+def _check_flags(op: str, **flags: bool) -> None:
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise GdnTypeError(f"{op}: {name} must be True or False; got {flag!r}", op, name)
+
+
+def _check_heads(op: str, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int) -> None:
+    """What outputs are allocated from, before the operator itself can refuse it."""
+    counts = {"num_k_heads": num_k_heads, "num_v_heads": num_v_heads}
+    sizes = {"head_k_dim": head_k_dim, "head_v_dim": head_v_dim}
+    for name, value in (*counts.items(), *sizes.items()):
+        if not isinstance(value, int):
+            raise GdnTypeError(f"{op}: {name} must be an integer; got {value!r}", op, name)
+    for name, size in sizes.items():
         if size < 1:
             raise GdnValueError(f"{op}: {name} must be positive; got {size}", op, name)
 

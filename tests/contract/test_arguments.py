@@ -397,6 +397,38 @@ def test_value_heads_that_no_key_head_divides(device):
     refused("chunk_gated_delta_rule", call, "v", errors.GdnValueError)
 
 
+FLAG = ("yes", 1, None)
+COUNT = ("2", 2.0, None)
+SCALARS = {
+    "causal_conv1d_update": {"disable_state_update": FLAG},
+    "chunk_gated_delta_rule": {
+        "scale": ("1",), "use_qk_l2norm_in_kernel": FLAG, "output_final_state": FLAG, "head_first": FLAG,
+        "output_h": FLAG,
+    },
+    "fused_sigmoid_gating_delta_rule_update": {
+        "scale": ("1",), "use_qk_l2norm_in_kernel": FLAG, "disable_state_update": FLAG,
+    },
+    "gdn_prefill": {
+        "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),
+        "output_h": FLAG,
+    },
+    "gdn_decode": {
+        "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),
+    },
+    "gdn_verify": {
+        "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "argument", "value"),
+    [(op, name, value) for op, scalars in SCALARS.items() for name, values in scalars.items() for value in values],
+)
+def test_wrong_scalar(device, op, argument, value):
+    refused(op, VALID[op](device) | {argument: value}, argument, errors.GdnTypeError)
+
+
 # --- options that are refused --------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,23 @@ def test_snapshot_of_the_window(device, index):
     assert_bit_equal(pool.tensor[5].cpu(), problem.x[61:64].T.contiguous().cpu(), "raw inputs before token 64")
 
 
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
+def test_subnormal_inputs_reach_the_window_unchanged(device, act):
+    problem = conv(device, 70, 1, 5, act=act, pool=act)
+    problem.x = (problem.x.float() * torch.finfo(act).smallest_normal / 8).to(act)
+    assert (problem.x != 0).any()
+    bounds = {"query_start_loc": offsets([5]).to(device), "cache_indices": problem.ids}
+    prefilled, updated = problem.guarded(), problem.guarded()
+    ops.causal_conv1d(problem.x, problem.weight, problem.bias, conv_pool=prefilled.tensor, **bounds)
+    for x in problem.x:
+        ops.causal_conv1d_update(
+            x[None], problem.weight, problem.bias, conv_pool=updated.tensor, cache_indices=problem.ids
+        )
+    slot = live(problem.ids)[0]
+    for pool in (prefilled, updated):
+        assert_bit_equal(pool.tensor[slot], problem.x[2:].T.contiguous(), "window")
+
+
 # --- update --------------------------------------------------------------------------------------------------------
 
 

@@ -143,3 +143,12 @@ def test_order_of_rows(device):
     assert_bit_equal(permuted.o, plain.o[order], "o")
     assert_bit_equal(permuted.ssm.storage, plain.ssm.storage, "ssm_pool")
     assert_bit_equal(permuted.conv.storage, plain.conv.storage, "conv_pool")
+
+
+@pytest.mark.needs("cpu_threads")
+def test_floating_point_mode_of_the_caller_is_kept(device):
+    """Kernels may flush subnormals for themselves, but not for whoever called them."""
+    tiny = torch.tensor([1e-40])
+    for run in runs(device).values():
+        run()
+        assert (tiny * 0.5).item() > 0
