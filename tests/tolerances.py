@@ -29,7 +29,7 @@ CUDA = {
     "decode_state": {F32: 1e-5, BF16: 3e-3, F16: 1e-3},
 }
 
-# The cube unit accumulates in float32 but its operands are rounded between more steps than on a GPU.
+# Until they are measured on an NPU: the accuracy asked of Ascend at every 1,024 tokens of prompts of 2k, 8k and 32k.
 NPU = CUDA | {
     "prefill_o": {F32: 2e-2, BF16: 2e-2, F16: 2e-2},
     "prefill_state": {F32: 2e-2, BF16: 2e-2, F16: 2e-2},
