@@ -51,7 +51,7 @@ $(ENVIRONMENT): pyproject.toml | $(BIN)/python
 $(WHEEL): $(SOURCES) $(ENVIRONMENT)
 	rm -rf dist
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist \
-	  -Cbuild-dir=build/wheel $(CMAKE_ARGS) .
+	  -Cbuild-dir=build/wheel -Ccmake.define.SGLANG_GDN_WERROR=ON $(CMAKE_ARGS) .
 	touch $@
 
 $(INSTALLED): $(WHEEL)

@@ -34,8 +34,6 @@ class MutantBuild:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             self.source.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.source / name)
-        for lists in self.source.rglob("CMakeLists.txt"):  # a fault may leave something unused
-            lists.write_text(lists.read_text().replace("-Werror", ""))
         shutil.copytree(ROOT / "sglang_gdn", self.site / "sglang_gdn", ignore=shutil.ignore_patterns("__pycache__"))
         self.environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
