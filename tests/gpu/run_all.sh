@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run_all.sh [OUT]     # logs and benchmark results go to OUT (default build/gpu)
 #
-# SKIP="sanitizer bench" leaves parts out.
+# SKIP="memcheck bench" leaves parts out; PEERS=1 also times SGLang and FlashInfer, if PYTHONPATH has them.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-build/gpu}
@@ -29,5 +29,5 @@ part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
   pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k "test_slots or test_convolution_options"
 part racecheck timeout 240 compute-sanitizer --tool racecheck --error-exitcode 1 \
   pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k test_convolution_options
-part bench python3 benchmarks/sm90.py --output "$out"
+part bench python3 benchmarks/sm90.py --output "$out" ${PEERS:+--peers}
 exit $status
