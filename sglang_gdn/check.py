@@ -188,7 +188,8 @@ def serving_kernels(report: Report, device: str) -> list[dict[str, Any]]:
     """For each phase and head pair: the kernel, or the kernels of the composition, or why there is none."""
     from sglang_gdn.capability import explain
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    unserved: dict[tuple[str, str], list[str]] = {}
     for phase, (fused, parts) in PHASES.items():
         for key_heads, value_heads in HEAD_PAIRS:
             heads: dict[str, Any] = {"head_k_dim": HEAD_DIM, "head_v_dim": HEAD_DIM, "ratio": value_heads // key_heads}
@@ -216,11 +217,13 @@ def serving_kernels(report: Report, device: str) -> list[dict[str, Any]]:
                 }
             )
             if not served:
-                report.add(
-                    f"no {phase} kernel on {device} for {key_heads}/{value_heads} heads: {reason}",
-                    "install a build that has it",
-                    fatal=True,
-                )
+                unserved.setdefault((phase, reason), []).append(f"{key_heads}/{value_heads}")
+    for (phase, reason), pairs in unserved.items():
+        report.add(
+            f"no {phase} kernel on {device} for heads {', '.join(pairs)}:{reason}",
+            "serve with --device cpu, or with SGLang's own attention backends",
+            fatal=True,
+        )
     return rows
 
 
@@ -255,7 +258,8 @@ def render(report: Report) -> str:
         "self-test, relative error against float64",
         [
             f"{row['op']:<40}{row['device']:<6}{row['act']:<10}"
-            + (f"{row['error']:.1e} (limit {row['limit']:.0e})" if row["error"] is not None else "no result")
+            + (f"{row['error']:.1e} (limit {row['limit']:.0e})" if row["error"] is not None else "")
+            + ("" if row["built"] else "no kernel is built")
             + (f"{row['milliseconds']:8.2f} ms" if row["milliseconds"] is not None else "")
             + ("  FAILED" if row["failure"] else "")
             for row in report.selftest

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sglang_gdn import check, machine, ops, selftest
+from sglang_gdn import capability, check, machine, ops, selftest
+from sglang_gdn.errors import GdnNoKernelError
 
 FLOAT32 = (torch.float32,)
 
@@ -64,6 +65,45 @@ def test_selftest_notices_one_wrong_element(op: str, monkeypatch: pytest.MonkeyP
     assert selftest.run(op, "cpu", torch.float32).failure is None
     monkeypatch.setattr(ops, op, wrong)
     assert "exceeds" in (selftest.run(op, "cpu", torch.float32).failure or "")
+
+
+def test_operator_without_a_kernel_is_no_failure_of_the_selftest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object, **kwargs: object) -> None:
+        raise GdnNoKernelError("gdn_decode: no kernel", "gdn_decode", "specialization")
+
+    monkeypatch.setattr(ops, "gdn_decode", missing)
+    outcome = selftest.run("gdn_decode", "cpu", torch.float32)
+    assert not outcome.built
+    assert outcome.failure is None
+
+
+def test_phase_without_kernels_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = capability.explain
+
+    def without_prefill(op: str, **fields: object) -> capability.Answer:
+        if op in ("gdn_prefill", "chunk_gated_delta_rule"):
+            return capability.Answer(None, f"{op}: nothing built")
+        return real(op, **fields)
+
+    monkeypatch.setattr(capability, "explain", without_prefill)
+    report = check.collect("cpu", selftest=False)
+    fatal = [problem.what for problem in report.problems if problem.fatal]
+    assert len(fatal) == 1
+    assert "no prefill kernel on cpu for heads 16/32, 8/16" in fatal[0]
+    assert "nothing built" in check.render(report)
+
+
+def test_composition_is_shown_where_no_fused_kernel_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = capability.explain
+
+    def without_fused(op: str, **fields: object) -> capability.Answer:
+        return capability.Answer(None, "not fused") if op == "gdn_decode" else real(op, **fields)
+
+    monkeypatch.setattr(capability, "explain", without_fused)
+    report = check.collect("cpu", selftest=False)
+    assert report.passed
+    kernels = {tuple(row["kernels"]) for row in report.serving if row["phase"] == "decode"}
+    assert kernels == {("cpu_causal_conv1d_update", "cpu_fused_sigmoid_gating_delta_rule_update")}
 
 
 def test_failed_selftest_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
