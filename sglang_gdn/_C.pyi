@@ -113,7 +113,7 @@ def gdn_decode(
     conv_pool: Tensor,
     ssm_pool: Tensor,
     cache_indices: Tensor,
-    qkv_scratch: Tensor,
+    qkv_scratch: Tensor | None,
     out: Tensor,
     scale: float,
     silu: bool,

@@ -31,6 +31,8 @@ parametrisation of Qwen3-Next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -498,7 +500,7 @@ def gdn_decode(
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
-    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
+    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape) if mixed_qkv.is_cpu else None
     try:
         _C.gdn_decode(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
@@ -508,11 +510,10 @@ def gdn_decode(
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
         fallback(op, str(error))
-        causal_conv1d_update(
-            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation,
-            out=qkv_scratch,
-        )  # fmt: skip
-        q, k, v = _split_heads(qkv_scratch.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        qkv = causal_conv1d_update(
+            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation
+        )
+        q, k, v = _split_heads(qkv.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
         fused_sigmoid_gating_delta_rule_update(
             A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale, out=out
         )
@@ -621,8 +622,14 @@ def gdn_commit(
     count_call("gdn_commit", ssm_pool.device.type)
 
 
+# Reads the stream without building a Stream object, some 4 us a call; absent from builds of torch without CUDA.
+_raw_cuda_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
 def _stream(x: Tensor) -> int:
     if x.is_cuda:
+        if _raw_cuda_stream is not None:
+            return _raw_cuda_stream(x.get_device())
         return torch.cuda.current_stream(x.device).cuda_stream
     if x.device.type == "npu":
         return torch.npu.current_stream(x.device).npu_stream  # type: ignore[attr-defined]

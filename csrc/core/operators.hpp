@@ -140,7 +140,7 @@ struct GdnDecodeArgs {
   TensorRef conv_pool;      // [slots, D, W-1]
   TensorRef ssm_pool;       // [slots, HV, V, K]
   TensorRef cache_indices;  // [N]
-  TensorRef qkv_scratch;    // [N, D] dtype of mixed_qkv, contiguous
+  TensorRef qkv_scratch;    // [N, D] dtype of mixed_qkv, contiguous; present on the CPU only
   TensorRef out;            // [N, HV, V] dtype of mixed_qkv, contiguous
   float scale = 0;
   bool silu = true;
