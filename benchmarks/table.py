@@ -26,29 +26,31 @@ def shape_text(shape: dict) -> str:
     if "lens" in shape:
         return shape["label"]
     drafts = f", {shape['drafts']} drafts" if "drafts" in shape else ""
-    return f"batch {shape['batch']}{drafts}"
+    stored = {True: ", states stored", False: ", nothing stored", None: ""}[shape.get("stored")]
+    return f"batch {shape['batch']}{drafts}{stored}"
 
 
-def number(ms: float) -> str:
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
+def number(time: float) -> str:
+    return f"{time:.0f}" if time >= 100 else f"{time:.1f}" if time >= 10 else f"{time:.2f}"
 
 
 def table(rows: list[dict]) -> str:
     """One line per operator and shape; each peer with its time and how many times longer it takes."""
     peers = list(dict.fromkeys(name for row in rows for name in row["peers"]))
-    titles = ["operator", "H/HV", "shape", "ours, ms", "floor, ms", *(f"{name}, ms" for name in peers)]
+    unit, per_ms = ("µs", 1e3) if all(row["ours_ms"] < 1 for row in rows) else ("ms", 1.0)
+    titles = ["operator", "H/HV", "shape", *(f"{name}, {unit}" for name in ("ours", "floor", *peers))]
     lines = ["| " + " | ".join(titles) + " |", "|---|---|---|" + "---:|" * (len(titles) - 3)]
     for row in rows:
         cells = [
             f"`{row['op']}`",
             f"{row['shape']['hk']}/{row['shape']['hv']}",
             shape_text(row["shape"]),
-            f"**{number(row['ours_ms'])}**",
-            number(row["floor_ms"]),
+            f"**{number(row['ours_ms'] * per_ms)}**",
+            number(row["floor_ms"] * per_ms),
         ]
         for name in peers:
             peer = row["peers"].get(name)
-            cells.append("" if peer is None else f"{number(peer)} ({peer / row['ours_ms']:.1f}x)")
+            cells.append("" if peer is None else f"{number(peer * per_ms)} ({peer / row['ours_ms']:.2f}x)")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -184,15 +184,26 @@ __device__ inline void copy_four_async(T* shared, const T* global, bool aligned)
 
 __device__ inline void wait_for_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// NOTE: a kernel whose last stores pass by the L1 cache ends some 0.3 us sooner, which counts in short kernels; in long
+// ones plain stores reach 1 to 2 % more bandwidth.
+__device__ inline void store_words(float* p, float4 x, bool past_l1) {
+  if (past_l1)
+    asm volatile("st.global.L1::no_allocate.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z),
+                 "f"(x.w)
+                 : "memory");
+  else
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+}
+
 template <class T>
-__device__ inline void store_four(T* p, float4 x, bool aligned) {
+__device__ inline void store_four(T* p, float4 x, bool aligned, bool past_l1 = false) {
   const T element[4] = {from_float<T>(x.x), from_float<T>(x.y), from_float<T>(x.z), from_float<T>(x.w)};
   if (!aligned) {
     for (int i = 0; i < 4; ++i) p[i] = element[i];
   } else if constexpr (std::is_same_v<T, float>) {
     // NOTE: as a plain assignment the compiler merges it with the scalar stores above.
-    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
+    store_words(p, x, past_l1);
   } else {
     uint2 raw;
     memcpy(&raw, element, sizeof(raw));

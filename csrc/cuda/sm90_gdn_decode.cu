@@ -8,19 +8,24 @@
 namespace gdn::sm90 {
 namespace {
 
-constexpr int kResidentBlocks = 4;  // a multiprocessor
+constexpr int kMostBlocks = 8;      // of a portable cluster
+constexpr int kResidentBlocks = 4;  // on a multiprocessor
 
-// Blocks of a cluster. Small batches take many small blocks, for the latency; those that fill the device take blocks of
-// 64 rows (48 for ratio 3), which convolve q and k less often.
-int cluster_blocks(const GdnDecodeArgs& args) {
-  const int64_t ratio = args.heads.ratio(), clusters = args.mixed_qkv.shape[0] * args.heads.num_k_heads;
-  const int most = ratio == 1 ? 4 : 8;
-  const int resident = kResidentBlocks * multiprocessors(args.kOp, args.mixed_qkv.device_index);
-  if (ratio > 2 || clusters * most <= resident) return most;
-  return most / 2;
+// Whether all blocks of the finest tiling are resident at once: then latency counts, else bandwidth.
+bool is_short(const GdnDecodeArgs& args) {
+  const int64_t blocks = args.mixed_qkv.shape[0] * args.heads.num_k_heads * kMostBlocks;
+  return blocks <= kResidentBlocks * multiprocessors(args.kOp, args.mixed_qkv.device_index);
 }
 
-DecodeParams params_of(const GdnDecodeArgs& args, int blocks) {
+// Blocks of a cluster: many small ones for short kernels; blocks of 64 rows convolve q and k less often.
+// NOTE: ratio 3 stays at 48 rows. With 96 its sums are formed by 8 warps instead of 6, and a row's bits would depend on
+// the batch.
+int cluster_blocks(int64_t ratio, bool short_kernel) {
+  if (ratio == 1) return short_kernel ? 4 : 2;
+  return short_kernel || ratio > 2 ? kMostBlocks : kMostBlocks / 2;
+}
+
+DecodeParams params_of(const GdnDecodeArgs& args, int blocks, bool short_kernel) {
   DecodeParams p;
   p.x = float_ptr(args.mixed_qkv);
   p.a = float_ptr(args.a);
@@ -42,6 +47,7 @@ DecodeParams params_of(const GdnDecodeArgs& args, int blocks) {
   p.ratio = static_cast<int32_t>(args.heads.ratio());
   p.scale = args.scale;
   p.block_rows = p.ratio * kHeadDim / blocks;
+  p.short_kernel = short_kernel;
   p.state_warps = p.ratio == 3 ? 6 : kDecodeThreads / kWarp;
   p.batches = p.block_rows / (p.state_warps * kDecodeRows);
   p.aligned_state = is_aligned(args.ssm_pool, 4 * size_of(args.ssm_pool.dtype), 0);
@@ -50,8 +56,9 @@ DecodeParams params_of(const GdnDecodeArgs& args, int blocks) {
 
 template <class State>
 void launch_decode(const GdnDecodeArgs& args, Stream stream) {
-  const int blocks = cluster_blocks(args);
-  const DecodeParams p = params_of(args, blocks);
+  const bool short_kernel = is_short(args);
+  const int blocks = cluster_blocks(args.heads.ratio(), short_kernel);
+  const DecodeParams p = params_of(args, blocks, short_kernel);
   LaunchShape shape;
   shape.grid = grid_of_rows(p.key_heads * blocks, p.rows);
   shape.block = kDecodeThreads;

@@ -29,7 +29,7 @@ struct DecodeParams {
   int32_t rows, key_heads, ratio;
   int32_t block_rows, state_warps, batches;  // block_rows = state_warps x batches x kRows
   float scale;
-  bool aligned_state;
+  bool aligned_state, short_kernel;
 };
 
 // The channel a thread convolves: its input, its window, and the window's shift.
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const float d = RowMap<kRows>::d_of_row(result.d_scaled, j);
-        store_four(target + j * kHeadDim, updated_row(row[j], token.k, gate.decay, d), aligned);
+        store_four(target + j * kHeadDim, updated_row(row[j], token.k, gate.decay, d), aligned, p.short_kernel);
       }
       if (RowMap<kRows>::stores(lane)) store_float<T>(p.out, out_row, result.o);
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;

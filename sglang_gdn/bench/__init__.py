@@ -1,7 +1,8 @@
 """``python -m sglang_gdn bench``: our operators beside other implementations, same inputs, one run.
 
 A result is timed only after it agrees with the float64 definition. Every row holds the median of our time and of each
-peer's, and the least time that this machine's measured copy and matrix-product rates allow for the shape.
+peer's, and the least time that this machine's measured copy and matrix-product rates allow for the shape. Prefill,
+decode and verify run in a process each, because memory that one leaves to the allocator changes the times of the next.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +85,25 @@ def versions(rates: Any) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     options = arguments(argv)
+    asked = [ops for phase_ops in OPS_OF_PHASE.values() if (ops := [op for op in phase_ops if op in options.ops])]
+    if len(asked) == 1:
+        return measure_phase(options)
+    return max(in_own_process(options, ops) for ops in asked)
+
+
+def in_own_process(options: argparse.Namespace, ops: list[str]) -> int:
+    heads = ";".join(f"{pair.k},{pair.v}" for pair in options.heads)
+    command = [sys.executable, "-m", "sglang_gdn", "bench", "--device", options.device, "--heads", heads]
+    command += ["--seconds", str(options.seconds), "--ops", *ops]
+    command += ["--quick"] if options.quick else []
+    command += ["--peer-path", options.peer_path] if options.peer_path else []
+    command += ["--output", str(options.output)] if options.output else []
+    safe_path = {"PYTHONSAFEPATH": "1"} if sys.flags.safe_path else {}
+    return subprocess.run(command, env=os.environ | safe_path, check=False).returncode
+
+
+def measure_phase(options: argparse.Namespace) -> int:
+    """Measures operators of one phase in this process."""
     import torch
 
     from sglang_gdn.bench.implementations import OURS, find_peers

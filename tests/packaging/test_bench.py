@@ -45,14 +45,14 @@ def check_rows(rows: list[dict]) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
 
 
-def test_quick_run_measures_every_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_measures_every_operator(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--quick", "--heads", "1,3", "--output", str(tmp_path)]) == 0
     rows = [row for phase in bench.OPS_OF_PHASE for row in json.loads((tmp_path / f"cpu/{phase}.json").read_text())]
     check_rows(rows)
     assert [row["op"] for row in rows] == ALL_OPS
     assert all({"sglang-gdn", "transformers", "cpu", "isa", "threads"} <= set(row["versions"]) for row in rows)
     assert all("transformers" in row["peers"] for row in rows)
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     assert all(op in printed for op in ALL_OPS)
 
 
