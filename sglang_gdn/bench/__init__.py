@@ -98,8 +98,8 @@ def in_own_process(options: argparse.Namespace, ops: list[str]) -> int:
     command += ["--quick"] if options.quick else []
     command += ["--peer-path", options.peer_path] if options.peer_path else []
     command += ["--output", str(options.output)] if options.output else []
-    safe_path = {"PYTHONSAFEPATH": "1"} if sys.flags.safe_path else {}
-    return subprocess.run(command, env=os.environ | safe_path, check=False).returncode
+    installed_package = {"PYTHONSAFEPATH": "1"}  # also in a checkout, which has no compiled module
+    return subprocess.run(command, env=os.environ | installed_package, check=False).returncode
 
 
 def measure_phase(options: argparse.Namespace) -> int:
