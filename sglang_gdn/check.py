@@ -15,6 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from sglang_gdn import __version__, machine
+from sglang_gdn.phases import PHASES
 
 PLUGIN_GROUP = "sglang.srt.plugins"
 PLUGIN_NAME = "gdn_tile"
@@ -35,12 +36,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "gdn_gating": {"act": ACT},
     "chunk_gated_delta_rule": {"act": ACT, "state": STATE},
     "fused_sigmoid_gating_delta_rule_update": {"act": ACT, "state": STATE},
-}
-# Phase -> the fused operator, and what it is composed of on a device that has no kernel for it.
-PHASES = {
-    "prefill": ("gdn_prefill", ("causal_conv1d", "gdn_gating", "chunk_gated_delta_rule")),
-    "decode": ("gdn_decode", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
-    "verify": ("gdn_verify", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
 }
 
 

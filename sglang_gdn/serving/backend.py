@@ -17,17 +17,11 @@ from torch import Tensor
 
 from sglang_gdn import ops
 from sglang_gdn.capability import Answer, explain
+from sglang_gdn.phases import PHASES
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import fallback
 
 logger = logging.getLogger("sglang_gdn")
-
-# Phase -> the fused operator and the operators it is composed of where it has no kernel.
-PHASES = {
-    "prefill": ("gdn_prefill", ("causal_conv1d", "gdn_gating", "chunk_gated_delta_rule")),
-    "decode": ("gdn_decode", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
-    "verify": ("gdn_verify", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
-}
 
 
 @dataclass(frozen=True)
