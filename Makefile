@@ -1,8 +1,7 @@
-# make test    lint, build with warnings as errors, all tests
+# make test    lint, build with warnings as errors, all tests; faults put into the CPU kernels, one by one, must be noticed
 # make demo    serve a small hybrid model on the CPU and show prefix reuse
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
-# make mutants put faults into the CPU kernels, one by one, and expect the contract suite to notice each
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment
 #
@@ -30,7 +29,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test mutants demo bench wheel lint clean
+.PHONY: help test demo bench wheel lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -68,10 +67,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 test: lint $(INSTALLED)
-	$(BIN)/pytest tests/contract tests/mutations/test_catalogue.py tests/packaging tests/serving
-
-mutants: $(INSTALLED)
-	$(BIN)/pytest tests/mutations
+	$(BIN)/pytest tests/contract tests/mutations tests/packaging tests/serving
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
