@@ -16,10 +16,11 @@ from typing import Any
 
 from sglang_gdn import __version__, machine
 from sglang_gdn.phases import PHASES
+from sglang_gdn.serving import compat
 
 PLUGIN_GROUP = "sglang.srt.plugins"
 PLUGIN_NAME = "gdn_tile"
-SGLANG_REQUIREMENT = "sglang==0.5.23"
+SGLANG_REQUIREMENT = f"sglang=={compat.NEWEST_TESTED}"
 SM90 = "9.0"
 
 # (H, HV) of the public models and of their tensor-parallel shards.
@@ -160,8 +161,6 @@ def check_plugin(report: Report) -> None:
             f"unset SGLANG_PLUGINS, or add {PLUGIN_NAME} to it",
             fatal=True,
         )
-    from sglang_gdn.serving import compat
-
     _, refusal = compat.select()
     report.plugin["sglang_tested"] = refusal is None
     if refusal is not None:

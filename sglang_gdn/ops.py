@@ -256,9 +256,7 @@ def chunk_gated_delta_rule(
     batch = q.shape[0] if q.dim() == 4 else 1
     tokens = q.shape[1] if q.dim() == 4 else q.shape[0]
     if cu_seqlens is None:
-        cu_seqlens = torch.arange(0, (batch + 1) * tokens, max(tokens, 1), dtype=torch.int32, device=q.device)
-        if tokens == 0:
-            cu_seqlens = torch.zeros(batch + 1, dtype=torch.int32, device=q.device)
+        cu_seqlens = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * tokens
     elif batch != 1:
         raise GdnValueError(f"{op}: q must be [1, T, H, K] with cu_seqlens; got batch {batch}", op, "q")
     rows = cu_seqlens.shape[0] - 1

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "core/tensor_ref.hpp"
 
 // One argument struct per operator, shared by every backend. Shapes are per tensor-parallel rank:
@@ -128,8 +126,7 @@ struct GdnPrefillArgs {
   bool silu = true;
 };
 
-// One token a row (T_d = 1, state committed) and T_d draft tokens a row (state left alone) share one struct:
-// gdn_decode is gdn_verify with T_d = 1 and disable_state_update = false.
+// One token a row, states committed.
 struct GdnDecodeArgs {
   static constexpr const char* kOp = "gdn_decode";
   GdnHeads heads;
@@ -146,6 +143,7 @@ struct GdnDecodeArgs {
   bool silu = true;
 };
 
+// T_d draft tokens a row, states left alone.
 struct GdnVerifyArgs {
   static constexpr const char* kOp = "gdn_verify";
   GdnHeads heads;

@@ -13,16 +13,17 @@ from types import ModuleType
 
 ALLOW_UNTESTED = "SGLANG_GDN_ALLOW_UNTESTED_SGLANG"
 
+NEWEST_TESTED = "0.5.23"
+
 # SGLang version -> adapter.
-_ADAPTERS = {"0.5.23": "sglang_0_5_23"}
-_NEWEST = "sglang_0_5_23"
+_ADAPTERS = {NEWEST_TESTED: "sglang_0_5_23"}
 
 
 def select() -> tuple[ModuleType, str | None]:
     """The adapter for the installed SGLang and why it may not be used (None: it may)."""
     installed = version("sglang")
     name = _ADAPTERS.get(installed)
-    adapter = import_module(f"{__name__}.{name or _NEWEST}")
+    adapter = import_module(f"{__name__}.{name or _ADAPTERS[NEWEST_TESTED]}")
     if name is not None or os.environ.get(ALLOW_UNTESTED, "0") == "1":
         return adapter, None
     return adapter, (
