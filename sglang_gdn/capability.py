@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sglang_gdn import _C
+
+# Phase of serving -> the fused operator, and what it is composed of on a device that has no kernel for it.
+PHASES = {
+    "prefill": ("gdn_prefill", ("causal_conv1d", "gdn_gating", "chunk_gated_delta_rule")),
+    "decode": ("gdn_decode", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
+    "verify": ("gdn_verify", ("causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update")),
+}
 
 
 class Answer(NamedTuple):
@@ -44,3 +51,26 @@ def explain(
         ValueError: ``op``, ``device`` or a dtype is not known.
     """
     return Answer(*_C.explain(op, device, act, state, conv, head_k_dim, head_v_dim, ratio, conv_width, draft_tokens))
+
+
+class PhaseAnswer(NamedTuple):
+    """``kernels`` that would serve a phase: one if ``fused``, several if composed, none at all; ``reason`` if not fused."""
+
+    kernels: list[str]
+    fused: bool
+    reason: str
+
+
+def explain_phase(phase: str, **specialization: Any) -> PhaseAnswer:
+    """Which kernels would serve a phase of ``PHASES``; ``specialization`` as in ``explain``."""
+    fused_op, parts = PHASES[phase]
+    fused = explain(fused_op, **specialization)
+    if fused.kernel is not None:
+        return PhaseAnswer([fused.kernel], True, "")
+    answers = [explain(part, **specialization) for part in parts]
+    kernels = [answer.kernel for answer in answers if answer.kernel is not None]
+    if len(kernels) == len(answers):
+        return PhaseAnswer(kernels, False, fused.text)
+    return PhaseAnswer(
+        [], False, "\n".join([fused.text, *(answer.text for answer in answers if answer.kernel is None)])
+    )

@@ -15,7 +15,6 @@ from importlib import metadata
 from typing import Any
 
 from sglang_gdn import __version__, machine
-from sglang_gdn.phases import PHASES
 from sglang_gdn.serving import compat
 
 PLUGIN_GROUP = "sglang.srt.plugins"
@@ -29,14 +28,14 @@ HEAD_PAIRS = [
     for key_heads, value_heads in ((16, 32), (16, 48), (16, 64), (16, 16))
     for ranks in (1, 2, 4, 8, 16)
 ]
-HEAD_DIM, CONV_WIDTH, DRAFT_TOKENS = 128, 4, 4
-ACT, STATE, CONV = "bfloat16", "float32", "bfloat16"
-FIELDS: dict[str, dict[str, Any]] = {
-    "causal_conv1d": {"act": ACT, "conv": CONV, "conv_width": CONV_WIDTH},
-    "causal_conv1d_update": {"act": ACT, "conv": CONV, "conv_width": CONV_WIDTH},
-    "gdn_gating": {"act": ACT},
-    "chunk_gated_delta_rule": {"act": ACT, "state": STATE},
-    "fused_sigmoid_gating_delta_rule_update": {"act": ACT, "state": STATE},
+DRAFT_TOKENS = 4
+LAYER: dict[str, Any] = {
+    "act": "bfloat16",
+    "state": "float32",
+    "conv": "bfloat16",
+    "head_k_dim": 128,
+    "head_v_dim": 128,
+    "conv_width": 4,
 }
 
 
@@ -180,38 +179,27 @@ def usable_devices(report: Report) -> list[str]:
 
 def serving_kernels(report: Report, device: str) -> list[dict[str, Any]]:
     """For each phase and head pair: the kernel, or the kernels of the composition, or why there is none."""
-    from sglang_gdn.capability import explain
+    from sglang_gdn.capability import PHASES, explain_phase
 
     rows: list[dict[str, Any]] = []
     unserved: dict[tuple[str, str], list[str]] = {}
-    for phase, (fused, parts) in PHASES.items():
+    for phase in PHASES:
+        drafts = {"draft_tokens": DRAFT_TOKENS} if phase == "verify" else {}
         for key_heads, value_heads in HEAD_PAIRS:
-            heads: dict[str, Any] = {"head_k_dim": HEAD_DIM, "head_v_dim": HEAD_DIM, "ratio": value_heads // key_heads}
-            drafts: dict[str, Any] = {"draft_tokens": DRAFT_TOKENS} if phase == "verify" else {}
-            layer: dict[str, Any] = {"act": ACT, "state": STATE, "conv": CONV, "conv_width": CONV_WIDTH}
-            answer = explain(fused, device=device, **layer, **heads, **drafts)
-            kernels, reason = [answer.kernel], answer.text
-            if answer.kernel is None:
-                answers = [
-                    explain(part, device=device, **FIELDS[part], **(heads if "delta_rule" in part else {}))
-                    for part in parts
-                ]
-                kernels = [answer.kernel for answer in answers]
-                reason = "\n".join(answer.text for answer in answers if answer.kernel is None)
-            served = None not in kernels
+            answer = explain_phase(phase, device=device, ratio=value_heads // key_heads, **LAYER, **drafts)
             rows.append(
                 {
                     "device": device,
                     "phase": phase,
                     "k_heads": key_heads,
                     "v_heads": value_heads,
-                    "kernels": kernels if served else [],
-                    "fused": answer.kernel is not None,
-                    "reason": "" if answer.kernel is not None else reason,
+                    "kernels": answer.kernels,
+                    "fused": answer.fused,
+                    "reason": answer.reason,
                 }
             )
-            if not served:
-                unserved.setdefault((phase, reason), []).append(f"{key_heads}/{value_heads}")
+            if not answer.kernels:
+                unserved.setdefault((phase, answer.reason), []).append(f"{key_heads}/{value_heads}")
     for (phase, reason), pairs in unserved.items():
         report.add(
             f"no {phase} kernel on {device} for heads {', '.join(pairs)}:{reason}",

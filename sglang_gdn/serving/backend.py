@@ -16,8 +16,7 @@ from sglang.srt.layers.attention.linear.utils import (
 from torch import Tensor
 
 from sglang_gdn import ops
-from sglang_gdn.capability import Answer, explain
-from sglang_gdn.phases import PHASES
+from sglang_gdn.capability import PHASES, explain_phase
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import fallback
 
@@ -213,9 +212,10 @@ def describe_service(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) ->
     _, num_v_heads, head_v_dim, head_k_dim = ssm_pool.shape
     num_k_heads = (conv_pool.shape[1] - num_v_heads * head_v_dim) // (2 * head_k_dim)
 
-    def ask(op: str) -> Answer:
-        return explain(
-            op,
+    served = []
+    for phase in PHASES:
+        answer = explain_phase(
+            phase,
             device=ssm_pool.device.type,
             act=_dtype_name(dtype),
             state=_dtype_name(ssm_pool.dtype),
@@ -225,18 +225,9 @@ def describe_service(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) ->
             ratio=num_v_heads // num_k_heads,
             conv_width=conv_pool.shape[2] + 1,
         )
-
-    served = []
-    for phase, (fused, parts) in PHASES.items():
-        answer = ask(fused)
-        kernel = answer.kernel
-        if kernel is None:
-            answers = [ask(part) for part in parts]
-            missing = [part.text for part in answers if part.kernel is None]
-            if missing and phase != "verify":
-                raise GdnServingError("\n".join([f"gdn_tile has no kernel for {phase}:", answer.text, *missing]))
-            kernel = "none" if missing else " + ".join(str(part.kernel) for part in answers)
-        served.append(f"{phase} {kernel}")
+        if not answer.kernels and phase != "verify":
+            raise GdnServingError(f"gdn_tile has no kernel for {phase}:\n{answer.reason}")
+        served.append(f"{phase} {' + '.join(answer.kernels) or 'none'}")
     return (
         f"{', '.join(served)}; {num_k_heads}/{num_v_heads} heads of {head_k_dim}/{head_v_dim}, "
         f"activations {_dtype_name(dtype)}, conv state {_dtype_name(conv_pool.dtype)} pitch {conv_pool.stride(0)}, "

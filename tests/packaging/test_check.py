@@ -13,7 +13,6 @@ import torch
 
 from sglang_gdn import capability, check, machine, ops, selftest
 from sglang_gdn.errors import GdnNoKernelError
-from sglang_gdn.phases import PHASES
 
 FLOAT32 = (torch.float32,)
 
@@ -50,7 +49,7 @@ def test_every_phase_of_every_head_pair_has_a_kernel() -> None:
     served = {(row["phase"], row["k_heads"], row["v_heads"]) for row in report.serving if row["kernels"]}
     value_heads = {heads for _, _, heads in served}
     assert value_heads == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
-    assert len(served) == len(PHASES) * len(set(check.HEAD_PAIRS))
+    assert len(served) == len(capability.PHASES) * len(set(check.HEAD_PAIRS))
 
 
 @pytest.mark.parametrize("op", selftest.CASES)
