@@ -54,7 +54,7 @@ def explain(
 
 
 class PhaseAnswer(NamedTuple):
-    """``kernels`` that would serve a phase: one if ``fused``, several if composed, none at all; ``reason`` if not fused."""
+    """``kernels`` that would serve a phase: one if ``fused``, several if composed, or none; ``reason`` unless fused."""
 
     kernels: list[str]
     fused: bool
