@@ -8,19 +8,36 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.attention.linear.gdn_backend import GDNAttnBackend
-from sglang.srt.layers.attention.linear.utils import (
-    LinearAttnBackends,
-    LinearAttnKernelBackend,
-    select_verify_intermediate_state_indices,
-)
 from torch import Tensor
 
 from sglang_gdn import ops
 from sglang_gdn.capability import PHASES, explain_phase
+from sglang_gdn.serving import compat
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import fallback
 
 logger = logging.getLogger("sglang_gdn")
+
+LINE, _ = compat.select()
+MAX_DRAFT_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Where the rows of a prefill batch leave the states of an earlier depth for the prefix cache.
+
+    Attributes:
+        conv_slots: ``[N]`` int64 slot for the conv window, -1 for none.
+        lens: ``[N]`` tokens of the row before that depth.
+        chunks: ``[N]`` the same in chunks of the kernels, -1 for none.
+        rows, ssm_slots: ``[M]`` int64, the rows that keep a state and the slot of each.
+    """
+
+    conv_slots: Tensor
+    lens: Tensor
+    chunks: Tensor
+    rows: Tensor
+    ssm_slots: Tensor
 
 
 @dataclass(frozen=True)
@@ -29,29 +46,26 @@ class PrefillRows:
 
     Attributes:
         has_initial_state: ``[N]`` bool; False for a prompt that starts from nothing.
-        track_slots: ``[N]`` int64 slot that receives the conv window at a chunk boundary, -1 for none; or None.
-        track_lens: ``[N]`` tokens of the row before that boundary; or None.
+        snapshots: None if no row keeps one.
     """
 
     has_initial_state: Tensor
-    track_slots: Tensor | None = None
-    track_lens: Tensor | None = None
+    snapshots: Snapshots | None
 
 
 class GdnTileBackend(GDNAttnBackend):
     """Replaces conv, gates, prefill, decode and verify of SGLang's GDN backend.
 
     Slots, snapshots and their schedule stay SGLang's: this class owns no state. What it cannot serve goes to the base
-    class, counted and logged by ``sglang_gdn.stats.fallback``.
+    class, counted and logged by ``sglang_gdn.stats.fallback``. Between the metadata of a batch and its results, nothing
+    waits for the device and nothing is read from it.
     """
 
     supports_mis = False
     requires_contiguous_prefill_state = False
 
     def __init__(self, model_runner: Any) -> None:
-        # Otherwise SGLang may plan the checkpoints of another prefill kernel.
-        triton = LinearAttnKernelBackend.TRITON
-        model_runner.linear_attn_backends = LinearAttnBackends(decode=triton, prefill=triton, verify=triton)
+        LINE.prepare_runner(model_runner)
         super().__init__(model_runner)
         pools = self.req_to_token_pool.mamba_pool.mamba_cache
         logger.info("gdn_tile: %s", describe_service(pools.conv[0][0], pools.temporal[0], model_runner.dtype))
@@ -64,15 +78,23 @@ class GdnTileBackend(GDNAttnBackend):
     def _init_prefill_conv_block_table(self, forward_batch: Any) -> None:
         self.forward_metadata.conv_block_table = None
 
+    def _init_track_conv_indices(self, *_: Any) -> None:
+        """Only SGLang's own kernels need these, and those of the next method, which would wait for the device."""
+
+    def _init_track_ssm_indices(self, *_: Any) -> tuple[None, ...]:
+        return (None,) * LINE.track_index_tensors
+
     def _prefill_rows(self, forward_batch: Any) -> PrefillRows:
         metadata = self.forward_metadata
         has_initial_state = forward_batch.extend_prefix_lens > 0
-        if not metadata.has_mamba_track_mask:
-            return PrefillRows(has_initial_state)
-        destinations = metadata.conv_states_mask_indices
-        track_slots = destinations.new_full(has_initial_state.shape, -1)
-        track_slots[metadata.mamba_track_mask_indices] = destinations
-        return PrefillRows(has_initial_state, track_slots, forward_batch.mamba_track_aligned_lens())
+        lens = LINE.track_lens(forward_batch) if metadata.has_mamba_track_mask else None
+        if lens is None:
+            return PrefillRows(has_initial_state, None)
+        rows, slots = metadata.mamba_track_mask_indices, metadata.conv_states_mask_indices
+        conv_slots = slots.new_full(lens.shape, -1)
+        conv_slots[rows] = slots
+        chunks = torch.where(conv_slots >= 0, lens // ops.CHUNK_SIZE, -1)
+        return PrefillRows(has_initial_state, Snapshots(conv_slots, lens, chunks, rows, slots))
 
     def forward_extend(
         self, layer: Any, forward_batch: Any, mixed_qkv: Tensor, a: Tensor, b: Tensor, **kwargs: Any
@@ -84,13 +106,18 @@ class GdnTileBackend(GDNAttnBackend):
         metadata = self.forward_metadata
         rows = metadata.prefill_rows
         pools = self.req_to_token_pool.mamba2_layer_cache(layer.layer_id)
-        track_state = None
-        if metadata.has_mamba_track_mask and metadata.track_ssm_h_src.numel() > 0:
-            track_state = torch.empty(
-                (metadata.mamba_cache_indices.shape[0], *pools.temporal.shape[1:]),
-                dtype=torch.float32,
-                device=mixed_qkv.device,
-            )
+        tracking: dict[str, Any] = {}
+        if rows.snapshots is not None:
+            tracking = {
+                "track_slots": rows.snapshots.conv_slots,
+                "track_lens": rows.snapshots.lens,
+                "track_chunk_idx": rows.snapshots.chunks,
+                "track_state": torch.empty(
+                    (metadata.mamba_cache_indices.shape[0], *pools.temporal.shape[1:]),
+                    dtype=torch.float32,
+                    device=mixed_qkv.device,
+                ),
+            }
         out: Any = ops.gdn_prefill(
             mixed_qkv,
             a,
@@ -101,14 +128,12 @@ class GdnTileBackend(GDNAttnBackend):
             query_start_loc=metadata.query_start_loc,
             cache_indices=metadata.mamba_cache_indices,
             has_initial_state=rows.has_initial_state,
-            track_slots=rows.track_slots,
-            track_lens=rows.track_lens,
-            track_state=track_state,
-            track_chunk_idx=None if track_state is None else metadata.track_chunk_idx,
             out=kwargs.get("linear_attn_output"),
+            **tracking,
         )
-        if metadata.has_mamba_track_mask:
-            self._track_mamba_state_extend(forward_batch, None, pools.temporal, metadata, h_track_buf=track_state)
+        if rows.snapshots is not None:
+            kept = tracking["track_state"][rows.snapshots.rows]
+            pools.temporal[rows.snapshots.ssm_slots] = kept.to(pools.temporal.dtype)
         return out
 
     def forward_decode(
@@ -147,22 +172,16 @@ class GdnTileBackend(GDNAttnBackend):
     ) -> Tensor:
         metadata = self.forward_metadata
         pools = self.req_to_token_pool.mamba2_layer_cache(layer.layer_id)
+        draft_tokens = forward_batch.spec_info.draft_token_num
         if pools.replayssm_d is not None or pools.replayssm_rawv is not None:
             fallback("gdn_verify", "ReplaySSM keeps draft tokens, not states")
-        elif metadata.retrieve_parent_token is not None:
-            fallback("gdn_verify", "draft trees")
         elif getattr(forward_batch.spec_info, "ragged_verify_layout", None) is not None:
             fallback("gdn_verify", "rows with different numbers of draft tokens")
+        elif draft_tokens > MAX_DRAFT_TOKENS:
+            fallback("gdn_verify", f"more than {MAX_DRAFT_TOKENS} draft tokens")
         else:
-            draft_tokens = forward_batch.spec_info.draft_token_num
             rows = mixed_qkv.shape[0] // draft_tokens
             cache_indices = metadata.mamba_cache_indices[:rows]
-            draft_rows = select_verify_intermediate_state_indices(
-                self.verify_intermediate_state_indices,
-                forward_batch.req_pool_indices,
-                cache_indices >= 0,
-                self.req_to_token_pool.size,
-            )
             per_row = (rows, draft_tokens)
             out = ops.gdn_verify(
                 mixed_qkv.unflatten(0, per_row),
@@ -174,10 +193,45 @@ class GdnTileBackend(GDNAttnBackend):
                 cache_indices=cache_indices,
                 intermediate_ssm=pools.intermediate_ssm,
                 intermediate_conv_window=pools.intermediate_conv_window[0],
-                intermediate_state_indices=draft_rows[:rows],
+                intermediate_state_indices=LINE.draft_rows(self, forward_batch, cache_indices)[:rows],
+                parent_tokens=self._parent_tokens(layer, rows),
             )
             return out.flatten(0, 1).unsqueeze(0)
         return super().forward_extend(layer, forward_batch, mixed_qkv, a, b, **kwargs)
+
+    def _parent_tokens(self, layer: Any, rows: int) -> Tensor | None:
+        """``[rows, T_d]`` for a draft tree, None for a chain. The first layer computes it for all: under a graph, what
+        links the tree changes with every replay."""
+        metadata = self.forward_metadata
+        if metadata.retrieve_parent_token is None:
+            return None
+        parents = metadata.retrieve_parent_token[:rows]
+        if layer.layer_id == min(self.req_to_token_pool.mamba_map):
+            parents.copy_(parents_of(metadata.retrieve_next_token[:rows], metadata.retrieve_next_sibling[:rows]))
+        return parents
+
+
+def parents_of(first_child: Tensor, next_sibling: Tensor) -> Tensor:
+    """Parent of each token of draft trees.
+
+    Args:
+        first_child, next_sibling: ``[N, T_d]`` integer, an index into the row or -1 for none.
+
+    Returns:
+        ``[N, T_d]`` int64; -1 for the root.
+    """
+    tokens = first_child.shape[1]
+    own = torch.arange(tokens, device=first_child.device).expand_as(first_child)
+    nowhere = torch.full_like(first_child, tokens)
+
+    def inverted(links: Tensor, unlinked: Tensor) -> Tensor:
+        padded = torch.cat([unlinked, unlinked[:, :1]], dim=1)
+        return padded.scatter(1, torch.where(links < 0, nowhere, links).long(), own)[:, :tokens]
+
+    eldest = inverted(next_sibling, own)
+    for _ in range((tokens - 1).bit_length()):
+        eldest = eldest.gather(1, eldest)
+    return inverted(first_child, torch.full_like(own, -1)).gather(1, eldest)
 
 
 def _layer_arguments(layer: Any) -> dict[str, Any]:

@@ -23,27 +23,39 @@ class Seam:
     parameters: tuple[str, ...] | None
     purpose: str
 
-    def problem(self) -> str | None:
-        """What is wrong with this symbol in the installed SGLang, or None."""
+    def found_parameters(self) -> list[str] | None:
+        """Parameters of this symbol in the installed SGLang, or None if it cannot be called.
+
+        Raises:
+            LookupError: there is no such symbol; the message says which part is missing.
+        """
         module_name, _, attributes = self.path.partition(":")
         found: Any
         try:
             found = importlib.import_module(module_name)
         except ImportError as error:
-            return f"{self.path} ({self.purpose}): its module cannot be imported ({error})"
+            raise LookupError(f"its module cannot be imported ({error})") from error
         for attribute in attributes.split("."):
             if not hasattr(found, attribute) and not _is_field(found, attribute):
-                return f"{self.path} ({self.purpose}): {attribute!r} is missing"
+                raise LookupError(f"{attribute!r} is missing")
             found = getattr(found, attribute, None)
-        if self.parameters is None:
+        return list(inspect.signature(found).parameters) if callable(found) else None
+
+    def problem(self) -> str | None:
+        """What is wrong with this symbol in the installed SGLang, or None."""
+        try:
+            return self.mismatch(self.found_parameters())
+        except LookupError as error:
+            return f"{self.path} ({self.purpose}): {error}"
+
+    def mismatch(self, found: Iterable[str] | None) -> str | None:
+        """How the parameters ``found`` differ from those that the adapter was written for, or None."""
+        if self.parameters is None or tuple(found or ()) == self.parameters:
             return None
-        parameters = tuple(inspect.signature(found).parameters)
-        if parameters != self.parameters:
-            return (
-                f"{self.path} ({self.purpose}): parameters must be ({', '.join(self.parameters)}); "
-                f"got ({', '.join(parameters)})"
-            )
-        return None
+        return (
+            f"{self.path} ({self.purpose}): parameters must be ({', '.join(self.parameters)}); "
+            f"got ({', '.join(found or ())})"
+        )
 
 
 def _is_field(owner: object, name: str) -> bool:

@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,3 +92,10 @@ def sglang_on_cpu() -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture
+def grid_of_64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of snapshots of a server; SGLang 0.5.17 reads it from the server's arguments."""
+    arguments = SimpleNamespace(mamba_cache_chunk_size=64)
+    monkeypatch.setattr("sglang.srt.runtime_context.get_server_args", lambda: arguments)

@@ -1,0 +1,88 @@
+"""Adapter to SGLang 0.5.17, which has no resolution hooks: the alias is replaced before ``ServerArgs`` resolves itself,
+and a private attribute, which travels to the workers with the record, says that ``gdn_tile`` was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sglang_gdn.serving.compat.line import BATCH, GDN, HYBRID, START_SEAMS, WORKER_SEAMS, Line
+from sglang_gdn.serving.errors import GdnServingError
+from sglang_gdn.serving.seams import Seam
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ARGUMENTS = "sglang.srt.server_args"
+_SCHEDULER = "sglang.srt.managers.scheduler"
+_CONTEXT = "sglang.srt.runtime_context"
+_MARK = "_sglang_gdn_tile"
+
+
+class Sglang0517(Line):
+    version = "0.5.17"
+    start_seams = (
+        *START_SEAMS,
+        Seam(f"{_ARGUMENTS}:ATTENTION_BACKEND_CHOICES", None, "name of the backend"),
+        Seam(f"{_ARGUMENTS}:add_attention_backend_choices", ("choices",), "name of the backend"),
+        Seam(f"{_ARGUMENTS}:ServerArgs.__post_init__", ("self",), "alias"),
+        Seam(f"{_ARGUMENTS}:ServerArgs.use_ray", None, "copies of the arguments lose the mark"),
+    )
+    worker_seams = (
+        *WORKER_SEAMS,
+        Seam(
+            f"{HYBRID}:MambaAttnBackendBase._init_track_conv_indices",
+            ("self", "query_start_loc", "forward_batch"),
+            "indices that are not needed",
+        ),
+        Seam(
+            f"{HYBRID}:MambaAttnBackendBase.init_forward_metadata_out_graph",
+            ("self", "forward_batch", "in_capture"),
+            "row metadata",
+        ),
+        Seam(f"{GDN}:build_verify_intermediate_state_indices", None, "rows of the draft buffers"),
+        Seam(f"{_CONTEXT}:get_server_args", (), "grid of snapshots"),
+        Seam(f"{_ARGUMENTS}:ServerArgs.mamba_cache_chunk_size", None, "grid of snapshots"),
+        Seam(f"{BATCH}.mamba_track_mask", None, "row metadata"),
+        Seam(f"{_SCHEDULER}:Scheduler.get_internal_state", ("self", "recv_req"), "counters in /server_info"),
+    )
+    choices = _ARGUMENTS
+    internal_state = f"{_SCHEDULER}.Scheduler.get_internal_state"
+    track_index_tensors = 4
+
+    def hook_resolution(self) -> None:
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+        HookRegistry.register(f"{_ARGUMENTS}.ServerArgs.__post_init__", self._resolution_hook, HookType.AROUND)
+
+    def _resolution_hook(self, original: Callable[[Any], None], server_args: Any) -> None:
+        self.resolve_alias(server_args)
+        original(server_args)
+
+    def replace_alias(self, server_args: Any, flags: list[str]) -> None:
+        if server_args.use_ray:
+            raise GdnServingError("gdn_tile does not serve with --use-ray on SGLang 0.5.17")
+        setattr(server_args, _MARK, True)
+        for flag in flags:
+            setattr(server_args, flag, None)
+
+    def asks_for_tile(self, server_args: Any) -> bool:
+        return getattr(server_args, _MARK, False)
+
+    def prepare_runner(self, model_runner: Any) -> None:
+        """This SGLang has no other prefill kernel of its own choice on the GPUs that ``gdn_tile`` serves."""
+
+    def track_lens(self, forward_batch: Any) -> Tensor | None:
+        from sglang.srt.runtime_context import get_server_args
+
+        if forward_batch.mamba_track_seqlens is None:
+            return None
+        grid = get_server_args().mamba_cache_chunk_size
+        lens = forward_batch.mamba_track_seqlens - forward_batch.extend_prefix_lens
+        return lens // grid * grid
+
+    def draft_rows(self, backend: Any, forward_batch: Any, cache_indices: Tensor) -> Tensor:
+        return backend.verify_intermediate_state_indices
+
+
+LINE = Sglang0517()
