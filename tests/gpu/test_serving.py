@@ -1,0 +1,201 @@
+"""``GdnTileBackend`` on a GPU: no wait for the device, CUDA graphs with padded rows, the same bits in any company.
+
+Needs an installed SGLang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from compare import assert_close
+from serving.conftest import grid_of_64  # noqa: F401
+from serving.rig import TREES, Rig, links_of, rows_of
+from tolerances import SPLIT, draft_output_limit
+
+pytestmark = [pytest.mark.usefixtures("sglang_installed", "grid_of_64"), pytest.mark.filterwarnings("ignore")]
+
+HEADS = [(16, 32, 128), (2, 8, 128)]
+STATES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture
+def sglang_installed() -> None:
+    pytest.importorskip("sglang")
+
+
+@pytest.fixture(params=[(heads, state) for heads in HEADS for state in STATES], ids=str)
+def make_rig(request: pytest.FixtureRequest) -> Callable[..., Rig]:
+    heads, state = request.param
+
+    def make(**options: Any) -> Rig:
+        return Rig(device="cuda", heads=heads, act=torch.bfloat16, state=state, **options)
+
+    return make
+
+
+@contextmanager
+def no_wait_for_the_device() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def pools(rig: Rig) -> tuple[Tensor, Tensor]:
+    return rig.ssm_pool.clone(), rig.conv_pool.clone()
+
+
+def restore(rig: Rig, saved: tuple[Tensor, Tensor]) -> None:
+    rig.ssm_pool.copy_(saved[0])
+    rig.conv_pool.copy_(saved[1])
+
+
+def capture(rig: Rig, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    saved = pools(rig)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run()
+    restore(rig, saved)
+    return graph, out
+
+
+def test_nothing_waits_for_the_device(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    tree = tuple(torch.tensor([links], device="cuda") for links in links_of(TREES[2]))
+    batches = [
+        (rig.tokens(330), rig.plan_prefill([200, 65, 64, 1], [1, 2, 3, 4], [0, 64, 0, 7], {0: (7, 128), 2: (8, 64)})),
+        (rig.tokens(4), rig.plan_decode([1, 2, -1, 3])),
+        (rig.tokens(8), rig.plan_verify([1, 2], 4)),
+        (rig.tokens(6), rig.plan_verify([1], 6, tree)),
+    ]
+    for inputs, batch in batches:
+        batch.run(inputs)
+        with no_wait_for_the_device():
+            batch.run(inputs)
+
+
+def test_replayed_decode_with_padded_rows(make_rig: Callable[..., Rig]) -> None:
+    """Captured with no live row, as SGLang does; replayed with other slots, the last rows padded."""
+    rig = make_rig()
+    rows = 8
+    inputs = rig.tokens(rows)
+    indices = rig.integers([-1] * rows)
+    batch = rig.plan_decode([-1] * rows)
+    batch._metadata.mamba_cache_indices = indices
+    graph, replayed = capture(rig, lambda: batch.run(inputs))
+    before = pools(rig)
+    for slots in ([1, 2, 3, 4, 5, 6, 7, 8], [9, 3, 1, -1, -1, -1, -1, -1], [-1] * rows):
+        live = [slot for slot in slots if slot >= 0]
+        restore(rig, before)
+        eager = rig.decode(inputs, slots)
+        expected = pools(rig)
+        restore(rig, before)
+        indices.copy_(rig.integers(slots))
+        graph.replay()
+        assert torch.equal(replayed, eager)
+        assert all(torch.equal(*pair) for pair in zip(pools(rig), expected, strict=True))
+        assert (replayed[0, len(live) :] == 0).all()
+        idle = [slot for slot in range(rig.ssm_pool.shape[0]) if slot not in live]
+        assert torch.equal(rig.ssm_pool[idle], before[0][idle])
+
+
+@pytest.mark.parametrize("parents", TREES)
+def test_replayed_tree_verify(make_rig: Callable[..., Rig], parents: list[int]) -> None:
+    """Each replay reads the links of its own tree."""
+    rig = make_rig()
+    inputs = rig.tokens(len(parents))
+    links = [torch.zeros((1, len(parents)), dtype=torch.int32, device="cuda") for _ in range(2)]
+    batch = rig.plan_verify([4], len(parents), (links[0], links[1]))
+    graph, replayed = capture(rig, lambda: batch.run(inputs))
+    before = pools(rig)
+    for static, now in zip(links, links_of(parents), strict=True):
+        static.copy_(rig.integers([now]))
+    graph.replay()
+    assert all(torch.equal(*pair) for pair in zip(pools(rig), before, strict=True))
+    out = replayed.clone()
+    for token in range(len(parents)):
+        path = [token]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        restore(rig, before)
+        for step in path:
+            stepped = rig.decode(rows_of(inputs, step, step + 1), [4])
+        assert_close(out[0, token], stepped[0, 0], 2 * draft_output_limit("cuda", rig.act, rig.ssm_pool.dtype))
+
+
+@pytest.mark.parametrize("tail", [1, 63, 64, 65])
+def test_continuing_from_a_snapshot_gives_the_same_bits(make_rig: Callable[..., Rig], tail: int) -> None:
+    """Between the layers of a float32 state; a bfloat16 slot rounds what the whole prefill keeps in float32."""
+    rig = make_rig()
+    length = 128 + tail
+    inputs = rig.tokens(length + 30)
+    cold = rig.prefill(inputs, [length, 30], [1, 2], [0, 0], {0: (7, 128)})
+    after = rig.ssm_pool[1].clone(), rig.conv_pool[1].clone()
+    rig.ssm_pool[8], rig.conv_pool[8] = rig.ssm_pool[7], rig.conv_pool[7]
+    hit = rig.prefill(rows_of(inputs, 128, length), [tail], [8], [128])
+    assert torch.equal(rig.conv_pool[8], after[1])
+    if rig.ssm_pool.dtype == torch.float32:
+        assert torch.equal(hit[0], cold[0, 128:length])
+        assert torch.equal(rig.ssm_pool[8], after[0])
+    else:
+        assert_close(hit[0], cold[0, 128:length], SPLIT[torch.bfloat16])
+
+
+def test_snapshot_at_the_end_of_a_row(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    rig.prefill(rig.tokens(192), [128, 64], [1, 2], [0, 0], {0: (7, 128)})
+    assert torch.equal(rig.ssm_pool[7], rig.ssm_pool[1])
+    assert torch.equal(rig.conv_pool[7], rig.conv_pool[1])
+
+
+def test_bits_do_not_depend_on_the_batch(make_rig: Callable[..., Rig]) -> None:
+    """What --enable-deterministic-inference asks of a GDN layer."""
+    count = 64
+    rig = make_rig(slots=count + 1)
+    before = pools(rig)
+    inputs = rig.tokens(count)
+    slots = list(range(1, count + 1))
+    together = rig.decode(inputs, slots)
+    states = rig.ssm_pool.clone()
+    for row in (0, 17, count - 1):
+        restore(rig, before)
+        assert torch.equal(rig.decode(rows_of(inputs, row, row + 1), [slots[row]])[0, 0], together[0, row])
+        assert torch.equal(rig.ssm_pool[slots[row]], states[slots[row]])
+    restore(rig, before)
+    lengths = [300, 1, 64, 129, 65]
+    inputs = rig.tokens(sum(lengths))
+    plan = rig.plan_prefill(lengths, slots[: len(lengths)], [0, 64, 0, 5, 64])
+    together = plan.run(inputs)
+    states = rig.ssm_pool.clone()
+    for row, prefix in ((0, 0), (3, 5), (4, 64)):
+        restore(rig, before)
+        start = sum(lengths[:row])
+        alone = rig.prefill(rows_of(inputs, start, start + lengths[row]), [lengths[row]], [slots[row]], [prefix])
+        assert torch.equal(alone[0], together[0, start : start + lengths[row]])
+        assert torch.equal(rig.ssm_pool[slots[row]], states[slots[row]])
+
+
+def test_repeated_runs_give_the_same_bits(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    before = pools(rig)
+    inputs = rig.tokens(700)
+    batch = rig.plan_prefill([500, 200], [1, 2], [0, 64], {0: (7, 448), 1: (8, 128)})
+    runs = []
+    for _ in range(5):
+        restore(rig, before)
+        runs.append([batch.run(inputs), *pools(rig)])
+    for run in runs[1:]:
+        assert all(torch.equal(*pair) for pair in zip(run, runs[0], strict=True))
