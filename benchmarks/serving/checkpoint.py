@@ -1,0 +1,150 @@
+"""Writes checkpoints with seeded random weights for the serving benchmark.
+
+Shape G is where Gated DeltaNet dominates; shape R has the proportions of Qwen3.5-4B with a small vocabulary; ``tiny``
+is for trying the benchmark on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+SEED = 0
+SHAPES: dict[str, dict[str, Any]] = {
+    "G": {
+        "hidden_size": 1024,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "vocab_size": 16384,
+    },
+    "R": {
+        "hidden_size": 2560,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "vocab_size": 16384,
+    },
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2,
+        "vocab_size": 512,
+    },
+}
+
+
+def configuration(shape: str, dtype: str) -> dict[str, Any]:
+    sizes = SHAPES[shape]
+    layers = sizes["num_hidden_layers"]
+    pairs = sizes["head_dim"] // 8
+    return {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        **sizes,
+        "full_attention_interval": 4,
+        "layer_types": ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)],
+        "hidden_act": "silu",
+        "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "partial_rotary_factor": 0.25,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000000.0,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
+            "mrope_interleaved": True,
+        },
+        "attention_bias": False,
+        "attn_output_gate": True,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "mamba_ssm_dtype": "float32",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "dtype": dtype,
+    }
+
+
+def write(folder: Path, shape: str, dtype: str = "bfloat16", device: str = "cpu") -> int:
+    """Writes ``config.json`` and the weights; returns the number of parameters."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = configuration(shape, dtype)
+    generator = torch.Generator(device).manual_seed(SEED)
+    weights = {
+        name: weight.to(getattr(torch, dtype)).cpu().contiguous() for name, weight in _weights(config, generator)
+    }
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    return sum(weight.numel() for weight in weights.values())
+
+
+def _weights(config: dict[str, Any], generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Each matrix keeps the scale of its input; gates forget over tens to thousands of tokens."""
+    hidden, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    head, heads, kv_heads = config["head_dim"], config["num_attention_heads"], config["num_key_value_heads"]
+    key_heads, value_heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    key_dim = key_heads * config["linear_key_head_dim"]
+    value_dim = value_heads * config["linear_value_head_dim"]
+    width = config["linear_conv_kernel_dim"]
+    device = generator.device
+
+    def matrix(rows: int, columns: int, gain: float = 1.0) -> Tensor:
+        return torch.randn(rows, columns, generator=generator, device=device) * (gain * columns**-0.5)
+
+    def between(low: float, high: float, count: int) -> Tensor:
+        return torch.empty(count, device=device).uniform_(low, high, generator=generator)
+
+    def zeros(count: int) -> Tensor:
+        return torch.zeros(count, device=device)
+
+    yield "model.embed_tokens.weight", torch.randn(vocab, hidden, generator=generator, device=device)
+    # Rows of different length: the best token is further ahead of the second than among rows of one length.
+    yield "lm_head.weight", matrix(vocab, hidden) * between(-1.5, 1.5, vocab).exp().unsqueeze(1)
+    yield "model.norm.weight", zeros(hidden)
+    for i, kind in enumerate(config["layer_types"]):
+        layer = f"model.layers.{i}"
+        yield f"{layer}.input_layernorm.weight", zeros(hidden)
+        yield f"{layer}.post_attention_layernorm.weight", zeros(hidden)
+        yield f"{layer}.mlp.gate_proj.weight", matrix(inner, hidden)
+        yield f"{layer}.mlp.up_proj.weight", matrix(inner, hidden)
+        yield f"{layer}.mlp.down_proj.weight", matrix(hidden, inner)
+        if kind == "full_attention":
+            yield f"{layer}.self_attn.q_proj.weight", matrix(2 * heads * head, hidden)
+            yield f"{layer}.self_attn.k_proj.weight", matrix(kv_heads * head, hidden)
+            yield f"{layer}.self_attn.v_proj.weight", matrix(kv_heads * head, hidden)
+            yield f"{layer}.self_attn.o_proj.weight", matrix(hidden, heads * head)
+            yield f"{layer}.self_attn.q_norm.weight", zeros(head)
+            yield f"{layer}.self_attn.k_norm.weight", zeros(head)
+            continue
+        channels = 2 * key_dim + value_dim
+        yield f"{layer}.linear_attn.in_proj_qkv.weight", matrix(channels, hidden)
+        yield f"{layer}.linear_attn.in_proj_z.weight", matrix(value_dim, hidden)
+        yield f"{layer}.linear_attn.in_proj_a.weight", matrix(value_heads, hidden, 0.5)
+        yield f"{layer}.linear_attn.in_proj_b.weight", matrix(value_heads, hidden)
+        yield f"{layer}.linear_attn.out_proj.weight", matrix(hidden, value_dim)
+        yield f"{layer}.linear_attn.conv1d.weight", matrix(channels, width).unsqueeze(1)
+        yield f"{layer}.linear_attn.A_log", between(0.5, 4.0, value_heads).log()
+        yield f"{layer}.linear_attn.dt_bias", between(-7.0, -1.0, value_heads)
+        yield f"{layer}.linear_attn.norm.weight", torch.ones(config["linear_value_head_dim"], device=device)
