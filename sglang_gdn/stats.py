@@ -13,11 +13,13 @@ logger = logging.getLogger("sglang_gdn")
 
 _calls: Counter[str] = Counter()
 _fallbacks: Counter[str] = Counter()
+_phases: dict[str, Counter[str]] = {}
 
 
 class Stats(TypedDict):
     calls: dict[str, int]
     fallbacks: dict[str, int]
+    phases: dict[str, dict[str, int]]
 
 
 def stats() -> Stats:
@@ -25,14 +27,26 @@ def stats() -> Stats:
 
     Returns:
         ``calls``: ``"<operator>/<device>"`` -> number of launches;
-        ``fallbacks``: ``"<operator>: <reason>"`` -> number of times a slower path was taken.
+        ``fallbacks``: ``"<operator>: <reason>"`` -> number of times a slower path was taken;
+        ``phases``: of served batches, ``"prefill"``, ``"decode"`` or ``"verify"`` -> ``batches``, ``rows``, ``tokens``
+        and ``padded_rows``. A replayed CUDA graph counts here and makes no call.
     """
-    return Stats(calls=dict(_calls), fallbacks=dict(_fallbacks))
+    phases = {phase: dict(counts) for phase, counts in _phases.items()}
+    return Stats(calls=dict(_calls), fallbacks=dict(_fallbacks), phases=phases)
 
 
 def reset() -> None:
     _calls.clear()
     _fallbacks.clear()
+    _phases.clear()
+
+
+def count_batch(phase: str, rows: int, tokens: int, padded_rows: int) -> None:
+    counts = _phases.setdefault(phase, Counter())
+    counts["batches"] += 1
+    counts["rows"] += rows
+    counts["tokens"] += tokens
+    counts["padded_rows"] += padded_rows
 
 
 def count_call(op: str, device: str) -> None:

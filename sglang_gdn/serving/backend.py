@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sglang_gdn import ops
 from sglang_gdn.capability import PHASES, explain_phase
-from sglang_gdn.serving import compat
+from sglang_gdn.serving import compat, observe
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import fallback
 
@@ -69,11 +70,33 @@ class GdnTileBackend(GDNAttnBackend):
         super().__init__(model_runner)
         pools = self.req_to_token_pool.mamba_pool.mamba_cache
         logger.info("gdn_tile: %s", describe_service(pools.conv[0][0], pools.temporal[0], model_runner.dtype))
+        self._checks = observe.StateChecks(self._layer_states) if observe.StateChecks.asked_for() else None
+        if model_runner.server_args.enable_metrics:
+            observe.Metrics().start()
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         super().init_forward_metadata(forward_batch)
         if forward_batch.extend_prefix_lens is not None:
             self.forward_metadata.prefill_rows = self._prefill_rows(forward_batch)
+        self._observe(forward_batch)
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
+        super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+        if not in_capture:
+            self._observe(forward_batch)
+
+    def _observe(self, forward_batch: Any) -> None:
+        phase = observe.phase_of(forward_batch)
+        live = observe.count(forward_batch, phase)
+        if self._checks is not None:
+            continued = self.forward_metadata.prefill_rows.has_initial_state if phase == "prefill" else None
+            rids = getattr(forward_batch, "rids", None)
+            self._checks.check(self.forward_metadata.mamba_cache_indices, live, rids, continued)
+
+    def _layer_states(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for layer in self.req_to_token_pool.mamba_map:
+            pools = self.req_to_token_pool.mamba2_layer_cache(layer)
+            yield layer, pools.conv[0], pools.temporal
 
     def _init_prefill_conv_block_table(self, forward_batch: Any) -> None:
         self.forward_metadata.conv_block_table = None
@@ -96,6 +119,7 @@ class GdnTileBackend(GDNAttnBackend):
         chunks = torch.where(conv_slots >= 0, lens // ops.CHUNK_SIZE, -1)
         return PrefillRows(has_initial_state, Snapshots(conv_slots, lens, chunks, rows, slots))
 
+    @observe.nvtx_range
     def forward_extend(
         self, layer: Any, forward_batch: Any, mixed_qkv: Tensor, a: Tensor, b: Tensor, **kwargs: Any
     ) -> Tensor:
@@ -136,6 +160,7 @@ class GdnTileBackend(GDNAttnBackend):
             pools.temporal[rows.snapshots.ssm_slots] = kept.to(pools.temporal.dtype)
         return out
 
+    @observe.nvtx_range
     def forward_decode(
         self,
         layer: Any,

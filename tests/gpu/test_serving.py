@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from compare import assert_close
-from serving.conftest import grid_of_64  # noqa: F401
-from serving.rig import TREES, Rig, links_of, rows_of
+from serving.rig import TREES, Rig, grid_of_64, links_of, rows_of  # noqa: F401
 from tolerances import SPLIT, draft_output_limit
 
 pytestmark = [pytest.mark.usefixtures("sglang_installed", "grid_of_64"), pytest.mark.filterwarnings("ignore")]

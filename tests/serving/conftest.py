@@ -6,11 +6,11 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 
 from serving.checkpoints import Checkpoint
+from serving.rig import grid_of_64  # noqa: F401
 from serving.server import Server, Service
 from sglang_gdn import cpu_engine
 
@@ -34,14 +34,19 @@ _NO_BUFFER = ("--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-sc
 _CHUNKED = ("--chunked-prefill-size", "64")
 
 CONFIGURATIONS = {
-    "qwen3_5-extra_buffer": Configuration("qwen3_5", 64, _EXTRA_BUFFER),
+    "qwen3_5-extra_buffer": Configuration("qwen3_5", 64, (*_EXTRA_BUFFER, "--enable-metrics")),
     "qwen3_next_moe-no_buffer-chunked": Configuration("qwen3_next_moe", 1, (*_NO_BUFFER, *_CHUNKED)),
     "qwen3_5_moe-extra_buffer-chunked-mixed-retract": Configuration(
         "qwen3_5_moe",
         64,
         (*_EXTRA_BUFFER, *_CHUNKED, "--enable-mixed-chunk"),
         # Throws a running request out of every batch of two or more at each seventh step.
-        {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"},
+        {
+            "SGLANG_TEST_RETRACT": "1",
+            "SGLANG_TEST_RETRACT_INTERVAL": "7",
+            "SGLANG_GDN_DEBUG": "1",
+            "SGLANG_GDN_DEBUG_STEPS": "1",
+        },
     ),
 }
 
@@ -92,10 +97,3 @@ def sglang_on_cpu() -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@pytest.fixture
-def grid_of_64(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grid of snapshots of a server; SGLang 0.5.17 reads it from the server's arguments."""
-    arguments = SimpleNamespace(mamba_cache_chunk_size=64)
-    monkeypatch.setattr("sglang.srt.runtime_context.get_server_args", lambda: arguments)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -171,3 +172,10 @@ def links_of(parents: list[int]) -> tuple[list[int], list[int]]:
     first = [family[0] if family else -1 for family in children]
     after = {older: younger for family in children for older, younger in pairwise(family)}
     return first, [after.get(token, -1) for token in range(len(parents))]
+
+
+@pytest.fixture
+def grid_of_64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid of snapshots of a server; SGLang 0.5.17 reads it from the server's arguments."""
+    arguments = SimpleNamespace(mamba_cache_chunk_size=64)
+    monkeypatch.setattr("sglang.srt.runtime_context.get_server_args", lambda: arguments)

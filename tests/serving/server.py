@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -111,6 +112,12 @@ class Server:
         """``sglang_gdn.stats()`` of the process that runs the model."""
         state = requests.get(f"{self._url}/server_info", timeout=REQUEST_SECONDS).json()["internal_states"][0]
         return state["sglang_gdn"]
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Value of a Prometheus metric with one label of ours, by that label."""
+        text = requests.get(f"{self._url}/metrics", timeout=REQUEST_SECONDS).text
+        found = re.findall(rf'^{name}{{\w+="([^"]*)"}} (\S+)$', text, re.MULTILINE)
+        return {label: float(value) for label, value in found}
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         response = requests.post(self._url + path, json=body, timeout=REQUEST_SECONDS)

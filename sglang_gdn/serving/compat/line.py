@@ -33,6 +33,7 @@ LINEAR_FLAGS = (
     "linear_attn_verify_backend",
 )
 
+ARGUMENTS = "sglang.srt.server_args"
 REGISTRY = "sglang.srt.layers.attention.attention_registry"
 SETUP = "sglang.srt.model_executor.model_runner_components.attention_backend_setup"
 GDN = "sglang.srt.layers.attention.linear.gdn_backend"
@@ -94,8 +95,18 @@ WORKER_SEAMS = (
     ),
     *(
         Seam(f"{BATCH}.{field}", None, "row metadata")
-        for field in ("extend_prefix_lens", "forward_mode", "spec_info", "mamba_track_seqlens")
+        for field in (
+            "extend_prefix_lens",
+            "forward_mode",
+            "spec_info",
+            "mamba_track_seqlens",
+            "batch_size",
+            "input_ids",
+            "rids",
+            "_original_batch_size",
+        )
     ),
+    Seam(f"{ARGUMENTS}:ServerArgs.enable_metrics", None, "metrics"),
     Seam(f"{POOL}:HybridReqToTokenPool.mamba2_layer_cache", ("self", "layer_id"), "state pools"),
     *(
         Seam(f"{POOL}:MambaPool.SpeculativeState.{field}", None, "state pools")

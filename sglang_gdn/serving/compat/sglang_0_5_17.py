@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sglang_gdn.serving.compat.line import BATCH, GDN, HYBRID, START_SEAMS, WORKER_SEAMS, Line
+from sglang_gdn.serving.compat.line import ARGUMENTS, BATCH, GDN, HYBRID, START_SEAMS, WORKER_SEAMS, Line
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.serving.seams import Seam
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ARGUMENTS = "sglang.srt.server_args"
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _CONTEXT = "sglang.srt.runtime_context"
 _MARK = "_sglang_gdn_tile"
@@ -23,10 +22,10 @@ class Sglang0517(Line):
     version = "0.5.17"
     start_seams = (
         *START_SEAMS,
-        Seam(f"{_ARGUMENTS}:ATTENTION_BACKEND_CHOICES", None, "name of the backend"),
-        Seam(f"{_ARGUMENTS}:add_attention_backend_choices", ("choices",), "name of the backend"),
-        Seam(f"{_ARGUMENTS}:ServerArgs.__post_init__", ("self",), "alias"),
-        Seam(f"{_ARGUMENTS}:ServerArgs.use_ray", None, "copies of the arguments lose the mark"),
+        Seam(f"{ARGUMENTS}:ATTENTION_BACKEND_CHOICES", None, "name of the backend"),
+        Seam(f"{ARGUMENTS}:add_attention_backend_choices", ("choices",), "name of the backend"),
+        Seam(f"{ARGUMENTS}:ServerArgs.__post_init__", ("self",), "alias"),
+        Seam(f"{ARGUMENTS}:ServerArgs.use_ray", None, "copies of the arguments lose the mark"),
     )
     worker_seams = (
         *WORKER_SEAMS,
@@ -42,18 +41,18 @@ class Sglang0517(Line):
         ),
         Seam(f"{GDN}:build_verify_intermediate_state_indices", None, "rows of the draft buffers"),
         Seam(f"{_CONTEXT}:get_server_args", (), "grid of snapshots"),
-        Seam(f"{_ARGUMENTS}:ServerArgs.mamba_cache_chunk_size", None, "grid of snapshots"),
+        Seam(f"{ARGUMENTS}:ServerArgs.mamba_cache_chunk_size", None, "grid of snapshots"),
         Seam(f"{BATCH}.mamba_track_mask", None, "row metadata"),
         Seam(f"{_SCHEDULER}:Scheduler.get_internal_state", ("self", "recv_req"), "counters in /server_info"),
     )
-    choices = _ARGUMENTS
+    choices = ARGUMENTS
     internal_state = f"{_SCHEDULER}.Scheduler.get_internal_state"
     track_index_tensors = 4
 
     def hook_resolution(self) -> None:
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        HookRegistry.register(f"{_ARGUMENTS}.ServerArgs.__post_init__", self._resolution_hook, HookType.AROUND)
+        HookRegistry.register(f"{ARGUMENTS}.ServerArgs.__post_init__", self._resolution_hook, HookType.AROUND)
 
     def _resolution_hook(self, original: Callable[[Any], None], server_args: Any) -> None:
         self.resolve_alias(server_args)
