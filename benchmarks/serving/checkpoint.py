@@ -56,7 +56,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 def configuration(shape: str, dtype: str) -> dict[str, Any]:
     sizes = SHAPES[shape]
     layers = sizes["num_hidden_layers"]
-    pairs = sizes["head_dim"] // 8
+    rotary_pairs = sizes["head_dim"] // 8
+    width = rotary_pairs // 3
+    height = (rotary_pairs - width) // 2
     return {
         "architectures": ["Qwen3_5ForCausalLM"],
         "model_type": "qwen3_5_text",
@@ -72,7 +74,7 @@ def configuration(shape: str, dtype: str) -> dict[str, Any]:
             "rope_type": "default",
             "rope_theta": 10000000.0,
             "partial_rotary_factor": 0.25,
-            "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
+            "mrope_section": [rotary_pairs - height - width, height, width],
             "mrope_interleaved": True,
         },
         "attention_bias": False,

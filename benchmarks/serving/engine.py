@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -103,10 +104,7 @@ class Worker:
             "cached": [answer["meta_info"]["cached_tokens"] for answer in answers],
         }
         if logprobs:
-            result["best"] = [
-                [[(entry[0], entry[1]) for entry in step] for step in answer["meta_info"]["output_top_logprobs"]]
-                for answer in answers
-            ]
+            result["best"] = [best_two(answer) for answer in answers]
         return result
 
     def generate_random(self, lengths: list[int], tokens: int, seed: int, **options: Any) -> dict[str, Any]:
@@ -143,6 +141,69 @@ class Worker:
                 history += output
         return {"seconds": seconds, "sent": sent, "cached": cached, "checksum": zlib.crc32(str(histories).encode())}
 
+    def arrivals(self, seconds: float, rate: float, longest: int, tokens: int, seed: int) -> dict[str, Any]:
+        """Requests that arrive at random for a while; some share the start of their prompts, some are aborted.
+
+        Args:
+            rate: requests a second.
+            longest: tokens of the longest prompt; lengths are log-uniform from 1.
+            tokens: most new tokens of a request.
+
+        Returns:
+            ``requests``, ``aborted``, ``prompt_tokens``, ``cached_tokens``, ``new_tokens``, and as ``samples`` of each
+            fiftieth request the prompt, the output and the best two log-probabilities at each step.
+        """
+        source = random.Random(seed)
+        starts = self.prompts([2048] * 8, 0)
+        done: list[dict[str, Any]] = []
+
+        async def request(number: int) -> None:
+            length = max(1, round(longest ** source.random()))
+            start = source.choice(starts)[: source.randrange(length)] if source.random() < 0.6 else []
+            prompt = self.prompts([length], source.randrange(1 << 30), start)[0]
+            rid, sampled = f"{seed}-{number}", number % 50 == 0
+            if not sampled and source.random() < 0.05:
+                delay = source.random()
+                asyncio.get_running_loop().call_later(delay, self._engine.tokenizer_manager.abort_request, rid)
+            answer = await self._engine.async_generate(
+                input_ids=prompt,
+                sampling_params={
+                    "max_new_tokens": source.randint(1, tokens),
+                    "temperature": 0,
+                    "ignore_eos": True,
+                },
+                rid=rid,
+                **({"return_logprob": True, "top_logprobs_num": 2} if sampled else {}),
+            )
+            done.append({"prompt": prompt, "answer": answer, "sampled": sampled})
+
+        async def arrive() -> None:
+            end = time.perf_counter() + seconds
+            pending = []
+            while time.perf_counter() < end:
+                pending.append(asyncio.ensure_future(request(len(pending))))
+                await asyncio.sleep(source.expovariate(rate))
+            await asyncio.gather(*pending)
+
+        self._engine.loop.run_until_complete(arrive())
+        infos = [one["answer"]["meta_info"] for one in done]
+        return {
+            "requests": len(done),
+            "aborted": sum(info["finish_reason"]["type"] == "abort" for info in infos),
+            "prompt_tokens": sum(len(one["prompt"]) for one in done),
+            "cached_tokens": sum(info.get("cached_tokens", 0) for info in infos),
+            "new_tokens": sum(len(one["answer"].get("output_ids", [])) for one in done),
+            "samples": [
+                {
+                    "prompt": one["prompt"],
+                    "outputs": [one["answer"]["output_ids"]],
+                    "best": [best_two(one["answer"])],
+                }
+                for one in done
+                if one["sampled"]
+            ],
+        }
+
     def flush(self) -> None:
         self._engine.flush_cache()
 
@@ -155,6 +216,10 @@ class Worker:
         self._engine.start_profile(output_dir=folder, activities=["GPU"])
         self.generate_random(lengths, tokens, seed)
         self._engine.stop_profile()
+
+
+def best_two(answer: dict[str, Any]) -> list[list[tuple[float, int]]]:
+    return [[(entry[0], entry[1]) for entry in step] for step in answer["meta_info"]["output_top_logprobs"]]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -29,6 +30,8 @@ from engine import Engine
 from tqdm import tqdm
 
 TILE = "gdn_tile"
+FIRST_PORT = 31000
+TRACE_SECONDS = 30
 LENGTHS = [512, 2048, 8192, 32768]
 BATCHES = [1, 4, 16, 64]
 PAIRS, PAIR_TOKENS = 200, 64
@@ -87,8 +90,8 @@ class Run:
         self.path.write_text(json.dumps(self.results, indent=1) + "\n")
 
     def start(self, model: Path, vocab: int) -> None:
-        for name in self.options.engines.split(","):
-            arguments = engine_arguments(self.options, name, model, vocab)
+        for i, name in enumerate(self.options.engines.split(",")):
+            arguments = engine_arguments(self.options, name, model, vocab) | {"port": FIRST_PORT + 200 * i}
             self.results["engines"][name] = {key: value for key, value in arguments.items() if key != "model_path"}
             self.engines.append(Engine(name, arguments, self.options.output / f"{name}.log", {}))
             if self.options.one_by_one:
@@ -230,7 +233,9 @@ def agreement(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def kernel_times(folder: Path) -> dict[str, Any]:
-    traces = sorted(folder.rglob("*.trace.json.gz"))
+    deadline = time.monotonic() + TRACE_SECONDS
+    while not (traces := sorted(folder.rglob("*.trace.json.gz"))) and time.monotonic() < deadline:
+        time.sleep(0.2)
     times: Counter[str] = Counter()
     for trace in traces:
         with gzip.open(trace) as file:
@@ -264,8 +269,11 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def plot(results: dict[str, Any], folder: Path) -> None:
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plots: matplotlib is not installed", file=sys.stderr)
+        return
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -287,12 +295,9 @@ def plot(results: dict[str, Any], folder: Path) -> None:
         pyplot.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", choices=list(checkpoint.SHAPES), default="G")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--engines", default=f"stock,{TILE}", help=f"of stock, stock-triton and {TILE}")
-    parser.add_argument("--measure", default="warmup,pairs,ttft,decode,agents,profile")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--softmax", default="triton", help="softmax backend of all engines")
@@ -300,9 +305,16 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=512, help="--max-mamba-cache-size of all engines")
     parser.add_argument("--tokens", type=int, default=400_000, help="--max-total-tokens of all engines")
     parser.add_argument("--memory", type=float, default=0.8, help="--mem-fraction-static of all engines")
+    parser.add_argument("--engine", default="{}", help="JSON: more arguments of every engine")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_engine_options(parser)
+    parser.add_argument("--engines", default=f"stock,{TILE}", help=f"of stock, stock-triton and {TILE}")
+    parser.add_argument("--measure", default="warmup,pairs,ttft,decode,agents,profile")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decode-tokens", type=int, default=256)
-    parser.add_argument("--engine", default="{}", help="JSON: more arguments of every engine")
     parser.add_argument("--one-by-one", action="store_true", help="start the engines one after the other")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     options = parser.parse_args()
