@@ -2,6 +2,7 @@
 # make demo    serve a small hybrid model on the CPU and show prefix reuse
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
+# make ascend-check  lower the Ascend kernels again from their TileLang source and compare; on Debian, as root
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment
 #
@@ -29,7 +30,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test demo bench wheel lint clean
+.PHONY: help test demo bench wheel ascend-check lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -67,7 +68,11 @@ lint: $(ENVIRONMENT)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 test: lint $(INSTALLED)
-	$(BIN)/pytest tests/contract tests/mutations tests/packaging tests/serving
+	$(BIN)/pytest tests/ascend tests/contract tests/mutations tests/packaging tests/serving
+
+ascend-check: | $(BIN)/python
+	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
+	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py

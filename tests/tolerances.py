@@ -54,7 +54,7 @@ SGLANG_RECIPE = {"o_max": 2e-3, "o_mean": 6e-5, "state_max": 2e-2, "state_mean":
 
 
 def limit(device: str, output: str, stored: torch.dtype) -> float:
-    return LIMITS[torch.device(device).type][output][stored]
+    return LIMITS[device.partition(":")[0]][output][stored]
 
 
 def draft_output_limit(device: str, activation: torch.dtype, state: torch.dtype) -> float:

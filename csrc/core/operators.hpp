@@ -5,6 +5,7 @@
 // One argument struct per operator, shared by every backend. Shapes are per tensor-parallel rank:
 //   N sequences, T packed tokens, H key heads, HV value heads, K and V head sizes, D = 2*H*K + HV*V, W conv width,
 //   T_d draft tokens a row. "optional" tensors may be absent. Slot -1: touch no state, write zeros to the output.
+// Windows [.., D, W-1] are stored in that order; on an NPU they are transposed views of [.., W-1, D].
 // Kernels may trust what validate() (core/validate.hpp) promises and check nothing themselves.
 namespace gdn {
 

@@ -80,9 +80,18 @@ class Checker {
     if (t) tensor(name, t, dtypes, shape, names, dense);
   }
 
-  void pool(const char* name, const TensorRef& t, Shape shape, const char* names) const {
-    const Dense inner = shape.size() == 3 ? Dense::last_two : Dense::last_three;
-    tensor(name, t, kFloats, shape, names, inner);
+  // Windows [.., D, W-1]: stored so everywhere but on an NPU, where SGLang keeps [.., W-1, D].
+  void windows(const char* name, const TensorRef& t, DTypes dtypes, Shape shape, const char* names,
+               Dense elsewhere) const {
+    const bool channels_last = t.device == Device::npu;
+    tensor(name, t, dtypes, shape, names, channels_last ? Dense::none : elsewhere);
+    const int32_t d = t.ndim - 2, w = t.ndim - 1;
+    if (channels_last && t.numel() > 0 &&
+        ((t.shape[d] > 1 && t.stride[d] != 1) || (t.shape[w] > 1 && t.stride[w] != t.shape[d])))
+      fail(ErrorKind::value, name, "a transposed view of windows [.., W-1, D] on npu", t.to_string());
+  }
+
+  void slot_pitch(const char* name, const TensorRef& t) const {
     int64_t slot_size = 1;
     for (int i = 1; i < t.ndim; ++i) slot_size *= t.shape[i];
     if (t.shape[0] > 1 && t.stride[0] < slot_size)
@@ -118,8 +127,9 @@ void check_conv_weights(const Checker& check, const char* name, const TensorRef&
   check.optional(bias_name, bias, {act, DType::f32}, {channels}, "D", Dense::all);
 }
 
-void check_conv_pool(const Checker& check, const TensorRef& pool, int64_t channels, int64_t width) {
-  check.pool("conv_pool", pool, {kAny, channels, width - 1}, "slots, D, W-1");
+void check_conv_pool(const Checker& check, const TensorRef& pool, int64_t channels, int64_t window) {
+  check.windows("conv_pool", pool, kFloats, {kAny, channels, window}, "slots, D, W-1", Dense::last_two);
+  check.slot_pitch("conv_pool", pool);
 }
 
 void check_indices(const Checker& check, const char* name, const TensorRef& indices, int64_t rows) {
@@ -167,8 +177,8 @@ void check_intermediate_conv(const Checker& check, const TensorRef& window, cons
                              const TensorRef& parents, const TensorRef& pool, int64_t rows, int64_t drafts) {
   check.together("intermediate_conv_window", window, "intermediate_state_indices", indices);
   if (!window) return;
-  check.tensor("intermediate_conv_window", window, {pool.dtype}, {kAny, drafts, pool.shape[1], pool.shape[2]},
-               "spec_slots, T_d, D, W-1", Dense::last);
+  check.windows("intermediate_conv_window", window, {pool.dtype}, {kAny, drafts, pool.shape[1], pool.shape[2]},
+                "spec_slots, T_d, D, W-1", Dense::last);
   check_indices(check, "intermediate_state_indices", indices, rows);
   const bool overlapping = drafts > 1 && window.stride[1] < pool.shape[1] * pool.shape[2];
   if (parents && overlapping)
@@ -209,7 +219,8 @@ void check_layer_weights(const Checker& check, const GdnLayerWeights& weights, c
 }
 
 void check_ssm_pool(const Checker& check, const TensorRef& pool, int64_t value_heads, int64_t v_dim, int64_t k_dim) {
-  check.pool("ssm_pool", pool, {kAny, value_heads, v_dim, k_dim}, "slots, HV, V, K");
+  check.tensor("ssm_pool", pool, kFloats, {kAny, value_heads, v_dim, k_dim}, "slots, HV, V, K", Dense::last_three);
+  check.slot_pitch("ssm_pool", pool);
 }
 
 Specialization specialize(const char* op, const TensorRef& main) {
@@ -242,7 +253,7 @@ Specialization validate(const CausalConv1dArgs& args) {
   const int64_t rows = check_query_start_loc(check, args.query_start_loc);
   check.together("conv_pool", args.conv_pool, "cache_indices", args.cache_indices);
   if (args.conv_pool) {
-    check_conv_pool(check, args.conv_pool, channels, args.weight.shape[1]);
+    check_conv_pool(check, args.conv_pool, channels, args.weight.shape[1] - 1);
     check_indices(check, "cache_indices", args.cache_indices, rows);
   }
   check.optional("has_initial_state", args.has_initial_state, kBool, {rows}, "N", Dense::all);
@@ -264,7 +275,7 @@ Specialization validate(const CausalConv1dUpdateArgs& args) {
   const int64_t rows = args.x.shape[0], drafts = args.x.shape[1], channels = args.x.shape[2];
   check_drafts(check, "x", args.x, drafts);
   check_conv_weights(check, "weight", args.weight, "bias", args.bias, args.x.dtype, channels);
-  check_conv_pool(check, args.conv_pool, channels, args.weight.shape[1]);
+  check_conv_pool(check, args.conv_pool, channels, args.weight.shape[1] - 1);
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check_tree(check, args.parent_tokens, args.disable_state_update, rows, drafts);
   check_intermediate_conv(check, args.intermediate_conv_window, args.intermediate_state_indices, args.parent_tokens,
@@ -350,7 +361,7 @@ Specialization validate(const GdnPrefillArgs& args) {
   check.tensor("a", args.a, kFloats, {tokens, heads.num_v_heads}, "T, HV", Dense::last);
   check.tensor("b", args.b, kFloats, {tokens, heads.num_v_heads}, "T, HV", Dense::last);
   check_layer_weights(check, args.weights, heads, act);
-  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1]);
+  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1] - 1);
   check_ssm_pool(check, args.ssm_pool, heads.num_v_heads, heads.head_v_dim, heads.head_k_dim);
   const int64_t rows = check_query_start_loc(check, args.query_start_loc);
   check_indices(check, "cache_indices", args.cache_indices, rows);
@@ -372,7 +383,7 @@ Specialization validate(const GdnDecodeArgs& args) {
   check.tensor("a", args.a, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
   check.tensor("b", args.b, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
   check_layer_weights(check, args.weights, heads, act);
-  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1]);
+  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1] - 1);
   check_ssm_pool(check, args.ssm_pool, heads.num_v_heads, heads.head_v_dim, heads.head_k_dim);
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check.tensor("out", args.out, {act}, {rows, heads.num_v_heads, heads.head_v_dim}, "N, HV, V", Dense::all);
@@ -390,7 +401,7 @@ Specialization validate(const GdnVerifyArgs& args) {
   check.tensor("a", args.a, kFloats, {rows, drafts, heads.num_v_heads}, "N, T_d, HV", Dense::last);
   check.tensor("b", args.b, kFloats, {rows, drafts, heads.num_v_heads}, "N, T_d, HV", Dense::last);
   check_layer_weights(check, args.weights, heads, act);
-  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1]);
+  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1] - 1);
   check_ssm_pool(check, args.ssm_pool, heads.num_v_heads, heads.head_v_dim, heads.head_k_dim);
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check_tree(check, args.parent_tokens, true, rows, drafts);
@@ -409,8 +420,8 @@ Specialization validate(const GdnVerifyArgs& args) {
 
 Specialization validate(const GdnCommitArgs& args) {
   const Checker check(args.kOp, "ssm_pool", args.ssm_pool);
-  check.pool("ssm_pool", args.ssm_pool, {kAny, kAny, kAny, kAny}, "slots, HV, V, K");
-  check.pool("conv_pool", args.conv_pool, {kAny, kAny, kAny}, "slots, D, W-1");
+  check_ssm_pool(check, args.ssm_pool, kAny, kAny, kAny);
+  check_conv_pool(check, args.conv_pool, kAny, kAny);
   check.tensor("cache_indices", args.cache_indices, kIndices, {kAny}, "N", Dense::all);
   const int64_t rows = args.cache_indices.shape[0];
   check.require_present("intermediate_ssm", args.intermediate_ssm);

@@ -1,0 +1,1 @@
+"""Ahead-of-time compiler of the Ascend kernels. Used to build the package, never installed with it."""

@@ -1,0 +1,152 @@
+"""Vector, copy and synchronisation statements on slices of buffers, for use inside ``T.prim_func``.
+
+A slice is ``at(buffer, offset)``, in elements, or a whole buffer. Counts and offsets may be run-time expressions, which
+the operators of ``T.tile`` do not take. Offsets into global memory are 64-bit where they contain a size of a tensor,
+because the generated code declares those as int64_t.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tvm import tir
+
+C_TYPES = {"float32": "float", "bfloat16": "bfloat16_t", "float16": "half", "int32": "int", "uint8": "uint8_t"}
+
+
+class Slice(NamedTuple):
+    buffer: Any
+    offset: Any
+
+
+class Event(NamedTuple):
+    """One hardware event: ``consumer`` waits until ``producer`` has finished what it was given before the signal."""
+
+    producer: str
+    consumer: str
+    number: int
+
+
+def at(buffer, offset) -> Slice:
+    return Slice(buffer, offset)
+
+
+def _slice(operand) -> Slice:
+    return operand if isinstance(operand, Slice) else Slice(operand, 0)
+
+
+def _pointer(operand, mode: str):
+    buffer, offset = _slice(operand)
+    return buffer.access_ptr(mode, offset=offset)
+
+
+def _c_type(operand) -> str:
+    return C_TYPES[_slice(operand).buffer.dtype]
+
+
+def select(condition, a, b):
+    return tir.Select(condition, a, b)
+
+
+def smaller(a, b):
+    """The smaller of two integers, which may differ in width in the generated code."""
+    return select(a <= b, a, b)
+
+
+def _intrinsic(name: str, *arguments):
+    return tir.call_intrin("handle", tir.op.Op.get(f"tl.ascend_{name}"), *arguments)
+
+
+# --- synchronisation -----------------------------------------------------------------------------------------------
+
+
+def signal(event: Event):
+    return _intrinsic("set_flag", event.producer.upper(), event.consumer.upper(), event.number)
+
+
+def wait(event: Event):
+    return _intrinsic("wait_flag", event.producer.upper(), event.consumer.upper(), event.number)
+
+
+def vector_barrier():
+    """Orders the vector instructions before it against those after it."""
+    return _intrinsic("pipe_barrier", "V")
+
+
+# --- copies --------------------------------------------------------------------------------------------------------
+
+
+def load(dst, src, count, tile: int, rows=1, pitch=None):
+    """Global memory -> unified buffer: ``rows`` rows of ``count`` <= ``tile`` elements, ``pitch`` elements apart.
+
+    Rows lie ``tile`` elements apart in ``dst``; what a short row leaves of its tile becomes zero.
+    """
+    c_type = _c_type(dst)
+    return tir.call_extern(
+        "handle", f"tl::ascend::copy_gm_to_ub<{c_type}, {tile}, {rows}>", _pointer(src, "r"), _pointer(dst, "w"),
+        tile if pitch is None else pitch, rows, count, tir.const(0, _slice(dst).buffer.dtype),
+    )  # fmt: skip
+
+
+def store(dst, src, count, tile: int, rows=1, pitch=None):
+    """Unified buffer -> global memory: the opposite of ``load``."""
+    return tir.call_extern(
+        "handle", f"tl::ascend::copy_ub_to_gm<{_c_type(src)}, {tile}, {rows}>", _pointer(src, "r"), _pointer(dst, "w"),
+        tile if pitch is None else pitch, rows, count,
+    )  # fmt: skip
+
+
+def convert(dst, src, count: int):
+    """Copy inside the unified buffer, to nearest even where the element type narrows."""
+    name = f"tl::ascend::copy_ub_to_ub<{_c_type(dst)}, {_c_type(src)}, {count}>"
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), 1, count, count, 1, count, count)
+
+
+# --- vectors -------------------------------------------------------------------------------------------------------
+
+
+def add(dst, a, b, count):
+    return _intrinsic("add", _pointer(dst, "w"), _pointer(a, "r"), _pointer(b, "r"), count)
+
+
+def sub(dst, a, b, count):
+    return _intrinsic("sub", _pointer(dst, "w"), _pointer(a, "r"), _pointer(b, "r"), count)
+
+
+def mul(dst, a, b, count):
+    return _intrinsic("mul", _pointer(dst, "w"), _pointer(a, "r"), _pointer(b, "r"), count)
+
+
+def div(dst, a, b, count):
+    return _intrinsic("div", _pointer(dst, "w"), _pointer(a, "r"), _pointer(b, "r"), count)
+
+
+def multiply_add(dst, a, b, count):
+    """``dst += a * b``."""
+    return _intrinsic("mul_add_dst", _pointer(dst, "rw"), _pointer(a, "r"), _pointer(b, "r"), count)
+
+
+def add_scalar(dst, a, scalar, count):
+    return _intrinsic("adds", _pointer(dst, "w"), _pointer(a, "r"), scalar, count)
+
+
+def mul_scalar(dst, a, scalar, count):
+    return _intrinsic("muls", _pointer(dst, "w"), _pointer(a, "r"), scalar, count)
+
+
+def exp(dst, a, count):
+    return _intrinsic("exp", _pointer(dst, "w"), _pointer(a, "r"), count)
+
+
+def fill(dst, value, count):
+    return _intrinsic("fill", f"Fill<{_c_type(dst)}>", _pointer(dst, "w"), value, count)
+
+
+def sequence(dst, count):
+    """0, 1, 2, ..."""
+    return _intrinsic("createvecindex", f"CreateVecIndex<{_c_type(dst)}>", _pointer(dst, "w"), 0, count)
+
+
+def gather(dst, src, byte_offsets, base_bytes, count):
+    """``dst[i] = src[(byte_offsets[i] + base_bytes) / size of an element]``."""
+    return _intrinsic("gather", _pointer(dst, "w"), _pointer(src, "r"), _pointer(byte_offsets, "r"), base_bytes, count)

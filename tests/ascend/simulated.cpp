@@ -1,0 +1,76 @@
+// The operators as the Python binding calls them, on tensors that are said to be on an NPU: validation, registry,
+// wrapper, committed device source. Called through ctypes.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ascend/device.hpp"
+#include "core/registry.hpp"
+#include "core/validate.hpp"
+
+namespace {
+
+int32_t simulated_cores = 2;
+
+thread_local std::string error_text;
+
+template <class Args>
+void dispatch(const Args& args, int64_t work) {
+  const gdn::Specialization wanted = gdn::validate(args);
+  const auto& kernel = gdn::KernelRegistry<Args>::instance().require(wanted);
+  if (work != 0) kernel.launch(args, gdn::Stream{});
+}
+
+// Empty, or "kind\nop\nargument\nmessage".
+template <class Function>
+const char* guarded(Function&& function) {
+  error_text.clear();
+  try {
+    function();
+  } catch (const gdn::NoKernelError& error) {
+    error_text = "no_kernel\n" + error.op + "\n" + error.argument + "\n" + error.what();
+  } catch (const gdn::ArgumentError& error) {
+    const char* kind = error.kind == gdn::ErrorKind::type    ? "type"
+                       : error.kind == gdn::ErrorKind::value ? "value"
+                                                             : "unsupported";
+    error_text = std::string(kind) + "\n" + error.op + "\n" + error.argument + "\n" + error.what();
+  } catch (const std::exception& error) {
+    error_text = std::string("fault\n\n\n") + error.what();
+  }
+  return error_text.c_str();
+}
+
+}  // namespace
+
+namespace gdn::ascend {
+
+int32_t cube_cores(int32_t) { return simulated_cores; }
+
+}  // namespace gdn::ascend
+
+extern "C" {
+
+void simulated_set_cores(int32_t cores) { simulated_cores = cores; }
+
+void simulated_register_kernels() { gdn::register_ascend_kernels(); }
+
+const char* simulated_causal_conv1d_update(const gdn::TensorRef* tensors, const double* numbers) {
+  gdn::CausalConv1dUpdateArgs args;
+  gdn::TensorRef* const fields[] = {
+      &args.x,
+      &args.weight,
+      &args.bias,
+      &args.conv_pool,
+      &args.cache_indices,
+      &args.parent_tokens,
+      &args.intermediate_conv_window,
+      &args.intermediate_state_indices,
+      &args.out,
+  };
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  args.silu = numbers[0] != 0;
+  args.disable_state_update = numbers[1] != 0;
+  return guarded([&] { dispatch(args, args.x.numel()); });
+}
+}

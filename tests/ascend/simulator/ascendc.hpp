@@ -1,0 +1,391 @@
+#pragma once
+
+// The part of Ascend C that the generated kernels use, on the machine of machine.hpp. Written from the documented
+// behaviour of each instruction.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <source_location>
+#include <type_traits>
+
+#include "machine.hpp"
+
+#define __global__
+#define __aicore__
+#define __gm__
+#define ASCEND_IS_AIV (simulator::core().number > 0)
+#define ASCEND_IS_AIC (simulator::core().number == 0)
+#define KERNEL_TASK_TYPE_DEFAULT(type) static_assert(true)
+
+using GM_ADDR = uint8_t*;
+
+struct bfloat16_t {
+  uint16_t bits = 0;
+  bfloat16_t() = default;
+  explicit bfloat16_t(float value) {
+    const uint32_t word = std::bit_cast<uint32_t>(value);
+    bits = std::isnan(value) ? 0x7fff : static_cast<uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+struct half {
+  _Float16 value = 0;
+  half() = default;
+  explicit half(float from) : value(static_cast<_Float16>(from)) {}
+  explicit operator float() const { return static_cast<float>(value); }
+};
+
+enum pipe_t { PIPE_S, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_ALL };
+static_assert(PIPE_FIX == static_cast<int>(simulator::kFIX));
+
+namespace AscendC {
+
+using simulator::Instruction;
+using simulator::report;
+
+enum class TPosition { A1, A2, B2, CO1, VECCALC };
+
+constexpr int event(int producer, int consumer) { return producer * 8 + consumer; }
+
+enum class HardEvent {
+  MTE2_V = event(PIPE_MTE2, PIPE_V),
+  V_MTE2 = event(PIPE_V, PIPE_MTE2),
+  V_MTE3 = event(PIPE_V, PIPE_MTE3),
+  MTE3_V = event(PIPE_MTE3, PIPE_V),
+  MTE2_MTE3 = event(PIPE_MTE2, PIPE_MTE3),
+  MTE3_MTE2 = event(PIPE_MTE3, PIPE_MTE2),
+  V_S = event(PIPE_V, PIPE_S),
+  S_V = event(PIPE_S, PIPE_V),
+  MTE2_S = event(PIPE_MTE2, PIPE_S),
+  S_MTE2 = event(PIPE_S, PIPE_MTE2),
+  MTE3_S = event(PIPE_MTE3, PIPE_S),
+  S_MTE3 = event(PIPE_S, PIPE_MTE3),
+  MTE2_MTE1 = event(PIPE_MTE2, PIPE_MTE1),
+  MTE1_MTE2 = event(PIPE_MTE1, PIPE_MTE2),
+  MTE1_M = event(PIPE_MTE1, PIPE_M),
+  M_MTE1 = event(PIPE_M, PIPE_MTE1),
+  M_FIX = event(PIPE_M, PIPE_FIX),
+  FIX_M = event(PIPE_FIX, PIPE_M),
+  MTE2_M = event(PIPE_MTE2, PIPE_M),
+  M_MTE2 = event(PIPE_M, PIPE_MTE2),
+  FIX_MTE2 = event(PIPE_FIX, PIPE_MTE2),
+  MTE2_FIX = event(PIPE_MTE2, PIPE_FIX),
+};
+
+constexpr simulator::Pipe producer(HardEvent event) {
+  return static_cast<simulator::Pipe>(static_cast<int>(event) / 8);
+}
+constexpr simulator::Pipe consumer(HardEvent event) {
+  return static_cast<simulator::Pipe>(static_cast<int>(event) % 8);
+}
+
+using Where = std::source_location;  // of a synchronisation, for tests that leave it out
+
+template <HardEvent kEvent>
+void SetFlag(int number, Where where = Where::current()) {
+  if (simulator::left_out(where)) return;
+  simulator::set_event(producer(kEvent), consumer(kEvent), number);
+}
+
+template <HardEvent kEvent>
+void WaitFlag(int number, Where where = Where::current()) {
+  if (simulator::left_out(where)) return;
+  simulator::wait_event(producer(kEvent), consumer(kEvent), number);
+}
+
+template <pipe_t kPipe>
+void PipeBarrier(Where where = Where::current()) {
+  if (simulator::left_out(where)) return;
+  if constexpr (kPipe == PIPE_ALL)
+    simulator::barrier_all();
+  else
+    simulator::barrier(static_cast<simulator::Pipe>(kPipe));
+}
+
+template <int kMode, pipe_t kPipe>
+void CrossCoreSetFlag(int flag, Where where = Where::current()) {
+  if (simulator::left_out(where)) return;
+  static_assert(kMode == 2, "only flags between the cube core and the vector cores of a block");
+  simulator::set_cross_flag(static_cast<simulator::Pipe>(kPipe), flag);
+}
+
+inline void CrossCoreWaitFlag(int flag, Where where = Where::current()) {
+  if (!simulator::left_out(where)) simulator::wait_cross_flag(flag);
+}
+
+// Vector cores are numbered through all blocks.
+inline int64_t GetBlockIdx() {
+  const simulator::Core& core = simulator::core();
+  return core.number == 0 ? core.block_number : core.block_number * 2 + core.number - 1;
+}
+
+inline int64_t GetSubBlockIdx() { return std::max(0, simulator::core().number - 1); }
+
+// --- tensors -------------------------------------------------------------------------------------------------------
+
+template <class T>
+struct GlobalTensor {
+  T* pointer = nullptr;
+  void SetGlobalBuffer(T* begin) { pointer = begin; }
+  GlobalTensor operator[](int64_t index) const { return {pointer + index}; }
+  T GetValue(int64_t index) const {
+    Instruction instruction(simulator::kS, "GlobalTensor::GetValue");
+    return instruction.read_global(pointer + index, sizeof(T)) ? pointer[index] : T();
+  }
+};
+
+// A slice of an on-chip memory: [begin, end) in bytes is the buffer it was made from.
+template <class T>
+struct LocalTensor {
+  simulator::Memory* memory = nullptr;
+  int64_t begin = 0, end = 0, offset = 0;
+
+  LocalTensor operator[](int64_t index) const {
+    LocalTensor slice = *this;
+    slice.offset += index * static_cast<int64_t>(sizeof(T));
+    return slice;
+  }
+
+  // Null, and reported, if `count` elements from here are not inside the buffer.
+  T* elements(int64_t count, const char* instruction) const {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    if (offset < begin || offset + bytes > end || count < 0) {
+      report(std::string("bounds: ") + instruction + " leaves its buffer in " + memory->name);
+      return nullptr;
+    }
+    return reinterpret_cast<T*>(memory->bytes.data() + offset);
+  }
+
+  T* read(Instruction& instruction, int64_t count, const char* name) const {
+    T* data = aligned(count, name);
+    if (data) instruction.read(*memory, offset, count * sizeof(T));
+    return data;
+  }
+  T* write(Instruction& instruction, int64_t count, const char* name) const {
+    T* data = aligned(count, name);
+    if (data) instruction.write(*memory, offset, count * sizeof(T));
+    return data;
+  }
+
+  T GetValue(int64_t index) const {
+    const LocalTensor element = (*this)[index];
+    Instruction instruction(simulator::kS, "LocalTensor::GetValue");
+    const T* data = element.elements(1, "LocalTensor::GetValue");
+    if (data) instruction.read(*memory, element.offset, sizeof(T));
+    return data ? *data : T();
+  }
+
+ private:
+  T* aligned(int64_t count, const char* name) const {
+    if (offset % 32 != 0) report(std::string("alignment: ") + name + " needs addresses of 32 bytes in " + memory->name);
+    return elements(count, name);
+  }
+};
+
+template <TPosition kPosition>
+struct TBuf {
+  simulator::Memory* memory = nullptr;
+  int64_t bytes = 0;
+
+  template <class T>
+  LocalTensor<T> GetWithOffset(int64_t count, int64_t offset) {
+    const int64_t end = offset + count * static_cast<int64_t>(sizeof(T));
+    if (end > bytes) report(std::string("capacity: a buffer ends past ") + memory->name);
+    return {memory, offset, std::min(end, bytes), offset};
+  }
+  template <class T>
+  LocalTensor<T> Get() {
+    return {memory, 0, bytes, 0};
+  }
+};
+
+struct TPipe {
+  template <TPosition kPosition>
+  void InitBuffer(TBuf<kPosition>& buffer, int64_t bytes) {
+    using enum simulator::MemoryKind;
+    constexpr simulator::MemoryKind kind = kPosition == TPosition::A1    ? kL1
+                                           : kPosition == TPosition::A2  ? kL0A
+                                           : kPosition == TPosition::B2  ? kL0B
+                                           : kPosition == TPosition::CO1 ? kL0C
+                                                                         : kUB;
+    buffer.memory = simulator::core().memories[kind].get();
+    buffer.bytes = bytes;
+    if (bytes > static_cast<int64_t>(simulator::kCapacity[kind]))
+      report(std::string("capacity: ") + std::to_string(bytes) + " bytes do not fit into " + buffer.memory->name);
+  }
+  void Destroy() {}
+};
+
+// --- vector instructions -------------------------------------------------------------------------------------------
+
+template <class T, class... Operands, class Function>
+void elementwise(const char* name, int64_t count, const LocalTensor<T>& dst, Function&& function,
+                 const Operands&... operands) {
+  Instruction instruction(simulator::kV, name);
+  const auto compute = [&](auto*... sources) {
+    T* out = dst.write(instruction, count, name);
+    if (!out || (... || !sources)) return;
+    for (int64_t i = 0; i < count; ++i) out[i] = function(sources[i]...);
+  };
+  compute(operands.read(instruction, count, name)...);
+}
+
+template <class T>
+inline constexpr bool kArithmetic = std::is_same_v<T, float> || std::is_same_v<T, int>;
+
+#define BINARY(Name, expression)                                                                          \
+  template <class T>                                                                                      \
+    requires kArithmetic<T>                                                                               \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b, int64_t count) { \
+    elementwise(#Name, count, dst, [](T x, T y) { return expression; }, a, b);                            \
+  }
+BINARY(Add, x + y)
+BINARY(Sub, x - y)
+BINARY(Mul, x* y)
+BINARY(Div, x / y)
+BINARY(Max, std::max(x, y))
+BINARY(Min, std::min(x, y))
+#undef BINARY
+
+#define SCALAR(Name, expression)                                                                            \
+  template <class T>                                                                                        \
+    requires kArithmetic<T>                                                                                 \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, std::type_identity_t<T> y, int64_t count) { \
+    elementwise(#Name, count, dst, [y](T x) { return expression; }, a);                                     \
+  }
+SCALAR(Adds, x + y)
+SCALAR(Muls, x* y)
+SCALAR(Maxs, std::max(x, y))
+SCALAR(Mins, std::min(x, y))
+#undef SCALAR
+
+#define UNARY(Name, expression)                                                                 \
+  inline void Name(const LocalTensor<float>& dst, const LocalTensor<float>& a, int64_t count) { \
+    elementwise(#Name, count, dst, [](float x) { return expression; }, a);                      \
+  }
+UNARY(Exp, std::exp(x))
+UNARY(Abs, std::fabs(x))
+UNARY(Sqrt, std::sqrt(x))
+#undef UNARY
+
+inline void MulAddDst(const LocalTensor<float>& dst, const LocalTensor<float>& a, const LocalTensor<float>& b,
+                      int64_t count) {
+  elementwise("MulAddDst", count, dst, [](float x, float y, float sum) { return x * y + sum; }, a, b, dst);
+}
+
+template <class T>
+void Duplicate(const LocalTensor<T>& dst, T value, int64_t count) {
+  elementwise("Duplicate", count, dst, [value] { return value; });
+}
+
+template <class T>
+void CreateVecIndex(const LocalTensor<T>& dst, T first, int64_t count) {
+  T next = first;
+  elementwise("CreateVecIndex", count, dst, [&next] { return next++; });
+}
+
+enum class RoundMode { CAST_NONE, CAST_RINT };
+
+template <class To, class From>
+void Cast(const LocalTensor<To>& dst, const LocalTensor<From>& src, RoundMode mode, int64_t count) {
+  constexpr bool widens = std::is_same_v<To, float>;
+  static_assert(widens != std::is_same_v<From, float>, "a cast is between float and a 16-bit type");
+  if ((mode == RoundMode::CAST_NONE) != widens) report("cast: CAST_NONE widens, CAST_RINT narrows");
+  elementwise("Cast", count, dst, [](From x) { return To(static_cast<float>(x)); }, src);
+}
+
+// Copies whole blocks of 32 bytes inside the unified buffer.
+template <class T>
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, int64_t count) {
+  if (count * sizeof(T) % 32 != 0) report("alignment: DataCopy moves multiples of 32 bytes");
+  elementwise("DataCopy", count, dst, [](T x) { return x; }, src);
+}
+
+template <class T>
+void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<int>& byte_offsets,
+            uint32_t base_bytes, int64_t count) {
+  Instruction instruction(simulator::kV, "Gather");
+  const int* offsets = byte_offsets.read(instruction, count, "Gather");
+  T* out = dst.write(instruction, count, "Gather");
+  if (!offsets || !out) return;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t bytes = static_cast<int64_t>(base_bytes) + offsets[i];
+    if (bytes % sizeof(T) != 0) report("alignment: Gather takes whole elements");
+    const LocalTensor<T> element = src[bytes / static_cast<int64_t>(sizeof(T))];
+    const T* value = element.elements(1, "Gather");
+    if (!value) return;
+    instruction.read(*src.memory, element.offset, sizeof(T));
+    out[i] = *value;
+  }
+}
+
+// Sums `mask` elements a repeat; the sums lie dst_stride elements apart, the repeats src_repeat_stride blocks.
+inline void WholeReduceSum(const LocalTensor<float>& dst, const LocalTensor<float>& src, int mask, int repeats,
+                           int dst_stride, int src_block_stride, int src_repeat_stride) {
+  if (repeats < 0 || repeats > 255) report("repeat: WholeReduceSum repeats at most 255 times");
+  if (mask < 1 || mask > 64) report("repeat: WholeReduceSum sums 1..64 elements");
+  if (src_block_stride != 1) report("repeat: only a block stride of 1 is modelled");
+  Instruction instruction(simulator::kV, "WholeReduceSum");
+  float* out = dst.write(instruction, static_cast<int64_t>(repeats - 1) * dst_stride + 1, "WholeReduceSum");
+  if (!out) return;
+  for (int64_t r = 0; r < repeats; ++r) {
+    const float* in = src[r * src_repeat_stride * 8].read(instruction, mask, "WholeReduceSum");
+    if (!in) return;
+    float tree[64] = {};
+    std::copy_n(in, mask, tree);
+    for (int width = 32; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) tree[i] += tree[i + width];
+    out[r * dst_stride] = tree[0];
+  }
+}
+
+// --- copies between global memory and the unified buffer ------------------------------------------------------------
+
+struct DataCopyExtParams {
+  int64_t rows, row_bytes, src_gap, dst_gap;
+  DataCopyExtParams(uint32_t rows, uint32_t row_bytes, uint32_t src_gap, uint32_t dst_gap, int)
+      : rows(rows), row_bytes(row_bytes), src_gap(src_gap), dst_gap(dst_gap) {
+    if (rows < 1 || rows > 4095) report("repeat: DataCopyPad moves 1..4095 rows");
+    if (row_bytes < 1 || row_bytes >= (1u << 21)) report("repeat: DataCopyPad moves rows of 1 byte to 2 MiB");
+  }
+};
+
+inline int64_t whole_blocks(int64_t bytes) { return (bytes + 31) / 32 * 32; }
+
+// Rows in the unified buffer start at blocks of 32 bytes; the gap there counts blocks, that in global memory bytes.
+template <class T>
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyExtParams& shape, T pad) {
+  Instruction instruction(simulator::kMTE2, "DataCopyPad");
+  const int64_t count = shape.row_bytes / static_cast<int64_t>(sizeof(T));
+  const auto* from = reinterpret_cast<const uint8_t*>(src.pointer);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const int64_t pitch = whole_blocks(shape.row_bytes) + 32 * shape.dst_gap;
+    const int64_t padded = whole_blocks(shape.row_bytes) / static_cast<int64_t>(sizeof(T));
+    T* out = dst[row * pitch / static_cast<int64_t>(sizeof(T))].write(instruction, padded, "DataCopyPad");
+    if (!out || !instruction.read_global(from, shape.row_bytes)) return;
+    std::memcpy(out, from, shape.row_bytes);
+    std::fill(out + count, out + padded, pad);
+    from += shape.row_bytes + shape.src_gap;
+  }
+  simulator::count_bytes(simulator::kMTE2, shape.rows * shape.row_bytes);
+}
+
+template <class T>
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyExtParams& shape) {
+  Instruction instruction(simulator::kMTE3, "DataCopyPad");
+  const int64_t count = shape.row_bytes / static_cast<int64_t>(sizeof(T));
+  auto* to = reinterpret_cast<uint8_t*>(dst.pointer);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const int64_t pitch = whole_blocks(shape.row_bytes) + 32 * shape.src_gap;
+    const T* in = src[row * pitch / static_cast<int64_t>(sizeof(T))].read(instruction, count, "DataCopyPad");
+    if (!in || !instruction.write_global(to, in, shape.row_bytes)) return;
+    std::memcpy(to, in, shape.row_bytes);
+    to += shape.row_bytes + shape.dst_gap;
+  }
+  simulator::count_bytes(simulator::kMTE3, shape.rows * shape.row_bytes);
+}
+
+}  // namespace AscendC

@@ -1,0 +1,4 @@
+#pragma once
+
+#include "ascendc.hpp"
+#include "templates.hpp"
