@@ -159,6 +159,20 @@ class Run:
 
         yield "trace", measure
 
+    def mixed_steps(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Prompts of mixed lengths sent together: long prefills run while short prompts already decode."""
+
+        def measure() -> dict[str, Any]:
+            lengths = [self.lengths[0] * (1 + i % 8) // 2 for i in range(self.batches[-1])]
+            self.flush()
+            rounds = [
+                self.each("generate_random", lengths=lengths, tokens=self.options.decode_tokens, seed=900 + turn)
+                for turn in range(self.options.rounds)
+            ]
+            return {name: summary([one[name]["seconds"] for one in rounds]) for name in rounds[0]}
+
+        yield f"{self.batches[-1]} prompts", measure
+
     def pairs_steps(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Greedy outputs of all engines against the first, and of each against itself with its prefixes cached."""
 
@@ -268,6 +282,29 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def table(results: dict[str, Any]) -> str:
+    """Times of all engines as Markdown, and how many times faster than the first each is."""
+    names = list(results["engines"])
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
+
+    def add(label: str, times: dict[str, float], unit: str) -> None:
+        cells = [f"{times[name]:.4g} {unit} ({times[names[0]] / times[name]:.2f}x)" for name in names]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+
+    for kind, what in (("ttft", "first token after {}"), ("decode", "step at batch {}"), ("mixed", "mixed, {}")):
+        for label, row in results.get(kind, {}).items():
+            add(what.format(label), {name: row[name]["median_ms"] for name in names}, "ms")
+    for row in results.get("agents", {}).values():
+        add("agent trace", {name: row[name]["seconds"] for name in names}, "s")
+        hit_rates = [f"{row[name]['cached'] / row[name]['sent']:.1%}" for name in names]
+        lines.append("| its hit rate | " + " | ".join(hit_rates) + " |")
+    for label, row in results.get("profile", {}).items():
+        shares = [row[name]["gdn_share"] for name in names]
+        cells = ["-" if share is None else f"{share:.1%}" for share in shares]
+        lines.append(f"| GDN's share of {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def plot(results: dict[str, Any], folder: Path) -> None:
     try:
         import matplotlib
@@ -312,7 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_engine_options(parser)
     parser.add_argument("--engines", default=f"stock,{TILE}", help=f"of stock, stock-triton and {TILE}")
-    parser.add_argument("--measure", default="warmup,pairs,ttft,decode,agents,profile")
+    parser.add_argument("--measure", default="warmup,pairs,ttft,decode,mixed,agents,profile")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decode-tokens", type=int, default=256)
     parser.add_argument("--one-by-one", action="store_true", help="start the engines one after the other")
@@ -330,6 +367,7 @@ def main() -> None:
             for engine in run.engines:
                 engine.stop()
             run.save()
+    print(table(run.results))
     plot(run.results, options.output)
 
 
