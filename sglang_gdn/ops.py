@@ -13,7 +13,8 @@ Shared by all operators:
   ``query_start_loc[N]`` are zero. Rows are packed; a batch padded to the left or right is not supported.
 * Value head h reads key head ``h // r``.
 * Gates, beta and state accumulation are float32; every stored value is rounded once. The state after a token of a
-  multi-token update is a stored value, so that update equals the same tokens in one call each.
+  multi-token update is a stored value, so that update equals the same tokens in one call each (but for draft tokens
+  kept as a ``DraftRecord``, whose states are not stored).
 * Nothing reads device memory on the host, and work is ordered on the current stream.
 
 Raises, for every operator, before any launch and with no state touched: ``GdnValueError`` (shape, stride, device,
@@ -32,6 +33,7 @@ parametrisation of Qwen3-Next.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,16 +46,62 @@ CHUNK_SIZE = 64
 
 __all__ = [
     "CHUNK_SIZE",
+    "DraftRecord",
     "causal_conv1d",
     "causal_conv1d_update",
     "chunk_gated_delta_rule",
     "fused_sigmoid_gating_delta_rule_update",
     "gdn_commit",
     "gdn_decode",
+    "gdn_fold",
     "gdn_gating",
     "gdn_prefill",
     "gdn_verify",
 ]
+
+
+class DraftRecord(NamedTuple):
+    """What ``gdn_verify`` keeps of draft tokens, so that ``gdn_fold`` can commit any of them.
+
+    Row n belongs to row n of the batch; there may be more rows than the batch has. For all layers of a model, put a
+    dimension for the layer in front of each tensor: ``gdn_verify`` takes one layer (``record.layer(i)``), ``gdn_fold``
+    all of them.
+
+    Attributes:
+        x: ``[rows, T_d, D]`` dtype of ``conv_pool``: inputs of the convolution; unit stride on D.
+        k: ``[rows, T_d, H, K]`` float32: normalised keys; the last two dimensions are dense.
+        d: ``[rows, T_d, HV, V]`` float32: ``d`` of the formula; the last two dimensions are dense.
+        g: ``[rows, T_d, HV]`` float32: log gates; unit stride on HV.
+    """
+
+    x: Tensor
+    k: Tensor
+    d: Tensor
+    g: Tensor
+
+    @classmethod
+    def empty(
+        cls, *shape: int, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int, conv_dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> DraftRecord:  # fmt: skip
+        """Uninitialised, for ``shape`` = ``rows, T_d`` or ``layers, rows, T_d``."""
+        channels = 2 * num_k_heads * head_k_dim + num_v_heads * head_v_dim
+
+        def floats(*sizes: int) -> Tensor:
+            return torch.empty((*shape, *sizes), dtype=torch.float32, device=device)
+
+        return cls(
+            torch.empty((*shape, channels), dtype=conv_dtype, device=device),
+            floats(num_k_heads, head_k_dim),
+            floats(num_v_heads, head_v_dim),
+            floats(num_v_heads),
+        )
+
+    def layer(self, index: int) -> DraftRecord:
+        return DraftRecord(*(part[index] for part in self))
+
+
+_NO_RECORD: tuple[Tensor | None, ...] = (None, None, None, None)
 
 
 def causal_conv1d(
@@ -534,15 +582,20 @@ def gdn_verify(
     conv_pool: Tensor,
     ssm_pool: Tensor,
     cache_indices: Tensor,
-    intermediate_ssm: Tensor,
-    intermediate_conv_window: Tensor,
-    intermediate_state_indices: Tensor,
+    intermediate_ssm: Tensor | None = None,
+    intermediate_conv_window: Tensor | None = None,
+    intermediate_state_indices: Tensor | None = None,
+    record: DraftRecord | None = None,
     parent_tokens: Tensor | None = None,
     activation: str | None = "silu",
     scale: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``gdn_decode`` for T_d draft tokens a row that commits nothing; see ``gdn_commit``.
+    """``gdn_decode`` for T_d draft tokens a row that commits nothing.
+
+    Two forms. With ``record`` it reads each state once and keeps some percent of its size a token, from which
+    ``gdn_fold`` commits any of them. With the three ``intermediate_*``, which are SGLang's, it stores the state after
+    every token, and ``gdn_commit`` copies one.
 
     Args:
         mixed_qkv: ``[N, T_d, D]``; unit stride on D; T_d in 1..16.
@@ -552,13 +605,14 @@ def gdn_verify(
         intermediate_conv_window: ``[spec_slots, T_d, D, W-1]`` dtype of ``conv_pool``: window after each draft token;
             may be an overlapping view for chains.
         intermediate_state_indices: ``[N]`` row of the intermediate buffers; -1 stores nothing.
+        record: of at least N rows and T_d tokens; rows of padding are left alone.
         parent_tokens: ``[N, T_d]`` int32/int64 for trees, as in ``causal_conv1d_update``; default a chain.
         out: ``[N, T_d, HV, V]`` contiguous; allocated if not given.
 
     Returns:
         ``[N, T_d, HV, V]`` dtype of ``mixed_qkv``.
 
-    Writes in place: the two intermediate buffers.
+    Writes in place: the record, or the two intermediate buffers.
     """
     op = "gdn_verify"
     _check_inputs(
@@ -569,15 +623,21 @@ def gdn_verify(
     silu = _is_silu(op, activation)
     if out is None:
         out = mixed_qkv.new_empty((*mixed_qkv.shape[:2], num_v_heads, head_v_dim))
-    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
+    if record is not None and not isinstance(record, DraftRecord):
+        raise GdnTypeError(f"{op}: record must be a DraftRecord or None; got {type(record).__name__}", op, "record")
+    x, k, d, g = record or _NO_RECORD
+    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape) if record is None or mixed_qkv.is_cpu else None
     try:
         _C.gdn_verify(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
             dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
-            intermediate_conv_window, intermediate_state_indices, qkv_scratch, out, _scale(op, scale, head_k_dim), silu,
+            intermediate_conv_window, intermediate_state_indices, x, k, d, g, qkv_scratch, out,
+            _scale(op, scale, head_k_dim), silu,
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
+        if qkv_scratch is None or record is not None:
+            raise
         fallback(op, str(error))
         causal_conv1d_update(
             mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation,
@@ -603,7 +663,7 @@ def gdn_commit(
     intermediate_state_indices: Tensor,
     last_steps: Tensor,
 ) -> None:
-    """Makes the state after one verified token the committed state of its row.
+    """Makes a state that ``gdn_verify`` stored after one token the committed state of its row.
 
     Args:
         conv_pool, ssm_pool, cache_indices, intermediate_*: those of ``gdn_verify``.
@@ -618,6 +678,52 @@ def gdn_commit(
         intermediate_state_indices, last_steps,
     )  # fmt: skip
     count_call("gdn_commit", ssm_pool.device.type)
+
+
+def gdn_fold(
+    *,
+    conv_pool: Tensor,
+    ssm_pool: Tensor,
+    cache_indices: Tensor,
+    record: DraftRecord,
+    last_steps: Tensor,
+    parent_tokens: Tensor | None = None,
+    track_slots: Tensor | None = None,
+    track_steps: Tensor | None = None,
+) -> None:
+    """Commits the draft tokens of a record up to one of them, in one layer or in all layers at once.
+
+    ``S = exp(G) S + sum_i exp(G - G_i) d_i k_i^T`` over the tokens on the path to that one, with G_i the sum of log
+    gates up to token i: the state that feeding these tokens one by one would have left, rounded once. The window
+    becomes the one after that token, bit for bit.
+
+    Args:
+        conv_pool: ``[slots, D, W-1]``, or ``[layers, slots, D, W-1]`` with any layer and slot pitch.
+        ssm_pool: ``[slots, HV, V, K]``, or ``[layers, slots, HV, V, K]``.
+        cache_indices, parent_tokens: those of ``gdn_verify``.
+        record: that of ``gdn_verify``, with a dimension for the layers if the pools have one.
+        last_steps: ``[N]`` int32/int64, index of the last accepted draft token; in a tree its path is accepted. -1
+            (none accepted) and anything outside ``[0, T_d)`` leaves the slot alone.
+        track_slots: ``[N]`` int32/int64; rows with a slot >= 0 also store the states after token ``track_steps[n]`` to
+            that slot, whatever ``last_steps[n]`` is.
+        track_steps: ``[N]`` int32/int64; outside ``[0, T_d)`` nothing is stored.
+
+    Writes in place: the named slots of both pools.
+    """
+    op = "gdn_fold"
+    _check_inputs(op, conv_pool=conv_pool, ssm_pool=ssm_pool)
+    if not isinstance(record, DraftRecord):
+        raise GdnTypeError(f"{op}: record must be a DraftRecord; got {type(record).__name__}", op, "record")
+    if ssm_pool.dim() == 4:
+        parts = {f"record.{name}": part for name, part in zip(record._fields, record, strict=True)}
+        _check_inputs(op, **parts)
+        ssm_pool, conv_pool = ssm_pool.unsqueeze(0), conv_pool.unsqueeze(0)
+        record = DraftRecord(*(part.unsqueeze(0) for part in record))
+    _C.gdn_fold(
+        _stream(ssm_pool), conv_pool, ssm_pool, cache_indices, *record, last_steps, parent_tokens, track_slots,
+        track_steps,
+    )  # fmt: skip
+    count_call(op, ssm_pool.device.type)
 
 
 # Reads the stream without building a Stream object, some 4 us a call; absent from builds of torch without CUDA.

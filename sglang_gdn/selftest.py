@@ -214,6 +214,22 @@ def gdn_verify(layer: Layer) -> Comparison:
     ]
 
 
+def gdn_fold(layer: Layer) -> Comparison:
+    """Verifies all drafts into a record, accepts them all and commits."""
+    rows, drafts = len(layer.lengths), layer.lengths[0]
+    device = layer.a.device
+    record = ops.DraftRecord.empty(rows, drafts, **HEADS, conv_dtype=layer.conv_pool.dtype, device=device)
+    mixed_qkv, a, b = (x.view(rows, drafts, -1) for x in (layer.mixed_qkv, layer.a, layer.b))
+    o = ops.gdn_verify(mixed_qkv, a, b, **layer.weights, **HEADS, **layer.pools, record=record)
+    last_steps = torch.full((rows,), drafts - 1, dtype=torch.int32, device=device)
+    ops.gdn_fold(**layer.pools, record=record, last_steps=last_steps)
+    return [
+        (o.flatten(0, 1), layer.o),
+        (layer.conv_pool, layer.conv_pool_after),
+        (layer.ssm_pool, layer.ssm_pool_after),
+    ]
+
+
 @dataclass(frozen=True)
 class Case:
     run: Callable[[Layer], Comparison]
@@ -233,6 +249,7 @@ CASES = {
     "gdn_prefill": Case(gdn_prefill, PREFILL_LENGTHS, PREFILL_LIMIT, stale=True),
     "gdn_decode": Case(gdn_decode, DECODE_LENGTHS, DECODE_LIMIT),
     "gdn_verify": Case(gdn_verify, VERIFY_LENGTHS, DECODE_LIMIT),
+    "gdn_fold": Case(gdn_fold, VERIFY_LENGTHS, DECODE_LIMIT),
 }
 
 

@@ -3,8 +3,9 @@
 Every function reads its inputs as they are strided, starts a row from the values its slot stores, and returns fresh
 float64 tensors on the CPU. Nothing is written in place or padded to a chunk, and only what a layer stores is rounded:
 the output of the convolution, in the activation dtype, and the state after a draft token, in the dtype of the pool, so
-that a token finds what decoding one by one would have left. Pools come back whole, with the slots that no row names
-unchanged. Shapes are those of ``sglang_gdn.ops`` without the batch dimension of 1.
+that a token finds what decoding one by one would have left (``rounded=False``: states that are not stored). Pools come
+back whole, with the slots that no row names unchanged. Shapes are those of ``sglang_gdn.ops`` without the batch
+dimension of 1.
 """
 
 from __future__ import annotations
@@ -137,8 +138,9 @@ def chunk_gated_delta_rule(
 
 
 def delta_rule_update(
-    A_log, a, dt_bias, q, k, v, b, *, ssm_pool, cache_indices, scale=None, norm=True, parent_tokens=None, commit=True
-):
+    A_log, a, dt_bias, q, k, v, b, *, ssm_pool, cache_indices, scale=None, norm=True, parent_tokens=None, commit=True,
+    rounded=True,
+):  # fmt: skip
     """q [N, T_d, H, K], ... -> o, the pool afterwards, the state after each token [N, T_d, HV, V, K] (NaN: slot -1)."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     g, beta = gating(A_log, a, b, dt_bias)
@@ -153,7 +155,7 @@ def delta_rule_update(
             parent = t - 1 if parent_tokens is None else int(parent_tokens[n, t])
             S = before[slot] if parent < 0 else states[n, parent]
             S, o[n, t] = delta_token(S, q[n, t], k[n, t], v[n, t], g[n, t], beta[n, t], scale)
-            states[n, t] = S.to(ssm_pool.dtype)
+            states[n, t] = S.to(ssm_pool.dtype) if rounded else S
         if commit:
             after[slot] = states[n, -1]
     return o, after, states
@@ -178,14 +180,18 @@ def gdn_prefill(layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, track_slots=None
     return chunk_gated_delta_rule(q, k, v, g, beta, ssm_pool=ssm_pool, norm=True, **rows), conv_after
 
 
-def gdn_update(layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, cache_indices, parent_tokens=None, commit=True):
+def gdn_update(
+    layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, cache_indices, parent_tokens=None, commit=True, rounded=True
+):
     """mixed_qkv [N, T_d, D] -> o, conv pool and ssm pool afterwards, windows and states after each token."""
     rows = {"cache_indices": cache_indices, "parent_tokens": parent_tokens, "commit": commit}
     y, conv_after, windows = causal_conv1d_update(
         mixed_qkv, layer.conv_weight, layer.conv_bias, conv_pool=conv_pool, silu=layer.activation is not None, **rows
     )
     q, k, v = split_heads(y.to(mixed_qkv.dtype), layer)
-    o, ssm_after, states = delta_rule_update(layer.A_log, a, layer.dt_bias, q, k, v, b, ssm_pool=ssm_pool, **rows)
+    o, ssm_after, states = delta_rule_update(
+        layer.A_log, a, layer.dt_bias, q, k, v, b, ssm_pool=ssm_pool, rounded=rounded, **rows
+    )
     return o, conv_after, ssm_after, windows, states
 
 

@@ -93,6 +93,7 @@ class Run:
     h: Tensor | None = None
     intermediate_ssm: Tensor | None = None
     intermediate_conv: Tensor | None = None
+    record: ops.DraftRecord | None = None
 
 
 @dataclass
@@ -276,6 +277,39 @@ class FusedLayer:
         conv.assert_untouched("conv_pool")
         ssm.assert_untouched("ssm_pool")
         return Run(o, ssm=ssm, conv=conv, intermediate_ssm=intermediate_ssm, intermediate_conv=windows)
+
+    def nan_record(self, *shape: int) -> ops.DraftRecord:
+        layer = self.layer
+        record = ops.DraftRecord.empty(
+            *shape, num_k_heads=layer.H, num_v_heads=layer.HV, head_k_dim=layer.K, head_v_dim=layer.V,
+            conv_dtype=self.conv.dtype, device=self.device,
+        )  # fmt: skip
+        for part in record:
+            part.fill_(torch.nan)
+        return record
+
+    def draft(self, parents=None, spare_rows: int = 1, **changes) -> Run:
+        """``gdn_verify`` with a record."""
+        args = self.tokens | self.rows | changes
+        n, drafts = args["mixed_qkv"].shape[:2]
+        conv, ssm = self.pools()
+        record, out = self.nan_record(n + spare_rows, drafts), self.nan_out(n, drafts)
+        o = ops.gdn_verify(
+            **args, **self.layer.kwargs(), conv_pool=conv.tensor, ssm_pool=ssm.tensor, record=record,
+            parent_tokens=parents, out=out,
+        )  # fmt: skip
+        assert o is out
+        conv.assert_untouched("conv_pool")
+        ssm.assert_untouched("ssm_pool")
+        return Run(o, ssm=ssm, conv=conv, record=record)
+
+    def expected_draft(self, parents=None) -> tuple[Tensor, ...]:
+        """o, and the window and state after each token."""
+        o, _, _, windows, states = oracle.gdn_update(
+            self.layer, conv_pool=self.conv, ssm_pool=self.ssm, parent_tokens=parents, commit=False, rounded=False,
+            **self.tokens, **self.rows,
+        )  # fmt: skip
+        return o, windows, states
 
 
 def window_buffer(spec_slots: int, drafts: int, conv_pool: Tensor, overlapping: bool) -> Tensor:

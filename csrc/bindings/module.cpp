@@ -34,6 +34,11 @@ void dispatch(const Args& args, int64_t work, uintptr_t stream) {
   args.field = TorchTensorReader::read(field, std::remove_reference_t<decltype(args)>::kOp, #field)
 #define READ_WEIGHT(args, field) \
   args.weights.field = TorchTensorReader::read(field, std::remove_reference_t<decltype(args)>::kOp, #field)
+#define READ_RECORD(args)                                                 \
+  args.record = {TorchTensorReader::read(record_x, args.kOp, "record.x"), \
+                 TorchTensorReader::read(record_k, args.kOp, "record.k"), \
+                 TorchTensorReader::read(record_d, args.kOp, "record.d"), \
+                 TorchTensorReader::read(record_g, args.kOp, "record.g")}
 
 int64_t dim(const TensorRef& tensor, int i) { return i < tensor.ndim ? tensor.shape[i] : 0; }
 
@@ -194,7 +199,8 @@ void gdn_verify(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int6
                 PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
                 PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices,
                 PyTensor parent_tokens, PyTensor intermediate_ssm, PyTensor intermediate_conv_window,
-                PyTensor intermediate_state_indices, PyTensor qkv_scratch, PyTensor out, float scale, bool silu) {
+                PyTensor intermediate_state_indices, PyTensor record_x, PyTensor record_k, PyTensor record_d,
+                PyTensor record_g, PyTensor qkv_scratch, PyTensor out, float scale, bool silu) {
   GdnVerifyArgs args;
   args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
   READ_WEIGHT(args, conv_weight);
@@ -211,6 +217,7 @@ void gdn_verify(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int6
   READ(args, intermediate_ssm);
   READ(args, intermediate_conv_window);
   READ(args, intermediate_state_indices);
+  READ_RECORD(args);
   READ(args, qkv_scratch);
   READ(args, out);
   args.scale = scale;
@@ -232,7 +239,23 @@ void gdn_commit(uintptr_t stream, PyTensor conv_pool, PyTensor ssm_pool, PyTenso
   dispatch(args, dim(args.cache_indices, 0), stream);
 }
 
+void gdn_fold(uintptr_t stream, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices, PyTensor record_x,
+              PyTensor record_k, PyTensor record_d, PyTensor record_g, PyTensor last_steps, PyTensor parent_tokens,
+              PyTensor track_slots, PyTensor track_steps) {
+  GdnFoldArgs args;
+  READ(args, conv_pool);
+  READ(args, ssm_pool);
+  READ(args, cache_indices);
+  READ_RECORD(args);
+  READ(args, last_steps);
+  READ(args, parent_tokens);
+  READ(args, track_slots);
+  READ(args, track_steps);
+  dispatch(args, dim(args.ssm_pool, 0) * dim(args.cache_indices, 0), stream);
+}
+
 #undef READ
+#undef READ_RECORD
 #undef READ_WEIGHT
 
 template <class Visitor>
@@ -246,6 +269,7 @@ void for_each_registry(Visitor&& visit) {
   visit(GdnDecodeArgs::kOp, KernelRegistry<GdnDecodeArgs>::instance());
   visit(GdnVerifyArgs::kOp, KernelRegistry<GdnVerifyArgs>::instance());
   visit(GdnCommitArgs::kOp, KernelRegistry<GdnCommitArgs>::instance());
+  visit(GdnFoldArgs::kOp, KernelRegistry<GdnFoldArgs>::instance());
 }
 
 std::vector<std::string> kernels() {
@@ -355,6 +379,7 @@ NB_MODULE(_C, m) {
   m.def("gdn_decode", &gdn_decode);
   m.def("gdn_verify", &gdn_verify);
   m.def("gdn_commit", &gdn_commit);
+  m.def("gdn_fold", &gdn_fold);
   m.def("kernels", &kernels, "One line per built kernel.");
   m.def("explain", &explain, nb::arg("op"), nb::arg("device"), nb::arg("act").none(), nb::arg("state").none(),
         nb::arg("conv").none(), nb::arg("head_k_dim").none(), nb::arg("head_v_dim").none(), nb::arg("ratio").none(),

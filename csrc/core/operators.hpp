@@ -144,7 +144,18 @@ struct GdnDecodeArgs {
   bool silu = true;
 };
 
-// T_d draft tokens a row, states left alone.
+// What is kept of draft tokens to commit any of them later. Row n belongs to row n of the batch. Kernels see a leading
+// dimension for layers in gdn_fold and none in gdn_verify.
+struct DraftRecord {
+  TensorRef x;  // [rows, T_d, D] dtype of conv_pool: inputs of the convolution, as its window would store them
+  TensorRef k;  // [rows, T_d, H, K] f32, normalised; the last two dimensions are dense
+  TensorRef d;  // [rows, T_d, HV, V] f32: d = beta (v - e^g S k), S the unrounded state before the token
+  TensorRef g;  // [rows, T_d, HV] f32, log gate
+
+  explicit operator bool() const { return x.present || k.present || d.present || g.present; }
+};
+
+// T_d draft tokens a row, states left alone. Either the three intermediate_* or the record are present.
 struct GdnVerifyArgs {
   static constexpr const char* kOp = "gdn_verify";
   GdnHeads heads;
@@ -159,7 +170,8 @@ struct GdnVerifyArgs {
   TensorRef intermediate_ssm;            // [spec_slots, T_d, HV, V, K] dtype of ssm_pool
   TensorRef intermediate_conv_window;    // [spec_slots, T_d, D, W-1] dtype of conv_pool
   TensorRef intermediate_state_indices;  // [N]
-  TensorRef qkv_scratch;                 // [N, T_d, D] dtype of mixed_qkv, contiguous
+  DraftRecord record;                    // at least N rows
+  TensorRef qkv_scratch;                 // [N, T_d, D] dtype of mixed_qkv, contiguous; absent where it is not needed
   TensorRef out;                         // [N, T_d, HV, V] dtype of mixed_qkv, contiguous
   float scale = 0;
   bool silu = true;
@@ -176,6 +188,21 @@ struct GdnCommitArgs {
   TensorRef intermediate_conv_window;    // [spec_slots, T_d, D, W-1] dtype of conv_pool
   TensorRef intermediate_state_indices;  // [N]
   TensorRef last_steps;                  // [N] i32/i64
+};
+
+// Adds the draft tokens up to `last_steps[n]`, those on its path in a tree, to the states of slot cache_indices[n] in
+// all layers; a step outside [0, T_d) leaves them alone. With track_slots the states after track_steps[n] are also
+// stored to that slot.
+struct GdnFoldArgs {
+  static constexpr const char* kOp = "gdn_fold";
+  TensorRef conv_pool;      // [layers, slots, D, W-1]
+  TensorRef ssm_pool;       // [layers, slots, HV, V, K]
+  TensorRef cache_indices;  // [N]
+  DraftRecord record;       // [layers, at least N rows, ...]
+  TensorRef last_steps;     // [N]
+  TensorRef parent_tokens;  // optional [N, T_d]
+  TensorRef track_slots;    // optional [N]; -1 = none
+  TensorRef track_steps;    // [N], present iff track_slots is
 };
 
 }  // namespace gdn

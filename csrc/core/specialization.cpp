@@ -43,6 +43,7 @@ std::string Specialization::to_string() const {
   append(text, "ratio", ratio);
   append(text, "width", conv_width);
   append(text, "drafts", draft_tokens);
+  if (record) text += *record ? " record" : " stored";
   return text;
 }
 
@@ -64,6 +65,8 @@ std::string Support::refuse(const Specialization& wanted) const {
   if (max_draft_tokens != 0 && wanted.draft_tokens && *wanted.draft_tokens > max_draft_tokens)
     return "draft tokens a row must be at most " + std::to_string(max_draft_tokens) + "; got " +
            std::to_string(*wanted.draft_tokens);
+  if (record && wanted.record && *record != *wanted.record)
+    return std::string("draft tokens must be kept as ") + (*record ? "a record" : "states after each");
   return {};
 }
 
@@ -78,6 +81,7 @@ std::string Support::to_string() const {
   append(text, "width", conv_widths);
   if (max_head_dim != 0) text += " head_dim%" + std::to_string(head_dim_multiple) + "<=" + std::to_string(max_head_dim);
   if (max_draft_tokens != 0) text += " drafts<=" + std::to_string(max_draft_tokens);
+  if (record) text += *record ? " record" : " stored";
   return text;
 }
 

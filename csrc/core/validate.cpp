@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -91,10 +92,10 @@ class Checker {
       fail(ErrorKind::value, name, "a transposed view of windows [.., W-1, D] on npu", t.to_string());
   }
 
-  void slot_pitch(const char* name, const TensorRef& t) const {
+  void slot_pitch(const char* name, const TensorRef& t, int slots_dim = 0) const {
     int64_t slot_size = 1;
-    for (int i = 1; i < t.ndim; ++i) slot_size *= t.shape[i];
-    if (t.shape[0] > 1 && t.stride[0] < slot_size)
+    for (int i = slots_dim + 1; i < t.ndim; ++i) slot_size *= t.shape[i];
+    if (t.shape[slots_dim] > 1 && t.stride[slots_dim] < slot_size)
       fail(ErrorKind::value, name, "at a slot pitch of at least " + std::to_string(slot_size) + " elements",
            t.to_string());
   }
@@ -193,6 +194,35 @@ void check_intermediate_ssm(const Checker& check, const TensorRef& states, const
   check.tensor("intermediate_ssm", states, {pool.dtype}, {kAny, drafts, pool.shape[1], pool.shape[2], pool.shape[3]},
                "spec_slots, T_d, HV, V, K", Dense::last_three);
   check_indices(check, "intermediate_state_indices", indices, rows);
+}
+
+void check_record(const Checker& check, const DraftRecord& record, int64_t rows, int64_t drafts, const TensorRef& pool,
+                  int64_t channels, const GdnHeads& heads) {
+  check.tensor("record.x", record.x, {pool.dtype}, {kAny, drafts, channels}, "rows, T_d, D", Dense::last);
+  check.tensor("record.k", record.k, kFloat32, {kAny, drafts, heads.num_k_heads, heads.head_k_dim}, "rows, T_d, H, K",
+               Dense::last_two);
+  check.tensor("record.d", record.d, kFloat32, {kAny, drafts, heads.num_v_heads, heads.head_v_dim}, "rows, T_d, HV, V",
+               Dense::last_two);
+  check.tensor("record.g", record.g, kFloat32, {kAny, drafts, heads.num_v_heads}, "rows, T_d, HV", Dense::last);
+  for (const auto& [name, part] : {std::pair{"record.x", &record.x}, std::pair{"record.k", &record.k},
+                                   std::pair{"record.d", &record.d}, std::pair{"record.g", &record.g}})
+    if (part->shape[0] < rows)
+      check.fail(ErrorKind::value, name, "of at least " + std::to_string(rows) + " rows", part->to_string());
+}
+
+// One layer of a tensor whose first dimension counts `layers` of them.
+TensorRef check_layers(const Checker& check, const char* name, const TensorRef& t, int64_t layers) {
+  check.require_present(name, t);
+  if (t.ndim < 1 || t.shape[0] != layers)
+    check.fail(ErrorKind::value, name, "of " + std::to_string(layers) + " layers in its first dimension",
+               t.to_string());
+  TensorRef layer = t;
+  layer.ndim = t.ndim - 1;
+  for (int i = 0; i < layer.ndim; ++i) {
+    layer.shape[i] = t.shape[i + 1];
+    layer.stride[i] = t.stride[i + 1];
+  }
+  return layer;
 }
 
 // A_log and dt_bias, which every gated operator takes.
@@ -405,16 +435,25 @@ Specialization validate(const GdnVerifyArgs& args) {
   check_ssm_pool(check, args.ssm_pool, heads.num_v_heads, heads.head_v_dim, heads.head_k_dim);
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check_tree(check, args.parent_tokens, true, rows, drafts);
-  check.require_present("intermediate_ssm", args.intermediate_ssm);
-  check.require_present("intermediate_conv_window", args.intermediate_conv_window);
-  check_intermediate_ssm(check, args.intermediate_ssm, args.intermediate_state_indices, args.ssm_pool, rows, drafts);
-  check_intermediate_conv(check, args.intermediate_conv_window, args.intermediate_state_indices, args.parent_tokens,
-                          args.conv_pool, rows, drafts);
+  if (args.record) {
+    for (const auto& [name, tensor] : {std::pair{"intermediate_ssm", &args.intermediate_ssm},
+                                       std::pair{"intermediate_conv_window", &args.intermediate_conv_window},
+                                       std::pair{"intermediate_state_indices", &args.intermediate_state_indices}})
+      if (*tensor) check.fail(ErrorKind::value, name, "None with a record", tensor->to_string());
+    check_record(check, args.record, rows, drafts, args.conv_pool, heads.conv_dim(), heads);
+  } else {
+    check.require_present("intermediate_ssm", args.intermediate_ssm);
+    check.require_present("intermediate_conv_window", args.intermediate_conv_window);
+    check_intermediate_ssm(check, args.intermediate_ssm, args.intermediate_state_indices, args.ssm_pool, rows, drafts);
+    check_intermediate_conv(check, args.intermediate_conv_window, args.intermediate_state_indices, args.parent_tokens,
+                            args.conv_pool, rows, drafts);
+  }
   check.tensor("out", args.out, {act}, {rows, drafts, heads.num_v_heads, heads.head_v_dim}, "N, T_d, HV, V",
                Dense::all);
   Specialization spec =
       specialize(args.kOp, args.mixed_qkv, heads, args.weights.conv_weight, args.conv_pool, args.ssm_pool);
   spec.draft_tokens = drafts;
+  spec.record = static_cast<bool>(args.record);
   return spec;
 }
 
@@ -439,6 +478,45 @@ Specialization validate(const GdnCommitArgs& args) {
   spec.device = args.ssm_pool.device;
   spec.state = args.ssm_pool.dtype;
   spec.conv = args.conv_pool.dtype;
+  spec.draft_tokens = drafts;
+  return spec;
+}
+
+Specialization validate(const GdnFoldArgs& args) {
+  const Checker check(args.kOp, "ssm_pool", args.ssm_pool);
+  check.tensor("ssm_pool", args.ssm_pool, kFloats, {kAny, kAny, kAny, kAny, kAny}, "layers, slots, HV, V, K",
+               Dense::last_three);
+  check.slot_pitch("ssm_pool", args.ssm_pool, 1);
+  const int64_t layers = args.ssm_pool.shape[0];
+  check.windows("conv_pool", args.conv_pool, kFloats, {layers, kAny, kAny, kAny}, "layers, slots, D, W-1",
+                Dense::last_two);
+  check.slot_pitch("conv_pool", args.conv_pool, 1);
+  check.tensor("cache_indices", args.cache_indices, kIndices, {kAny}, "N", Dense::all);
+  const int64_t rows = args.cache_indices.shape[0], channels = args.conv_pool.shape[2];
+  const DraftRecord record{
+      check_layers(check, "record.x", args.record.x, layers), check_layers(check, "record.k", args.record.k, layers),
+      check_layers(check, "record.d", args.record.d, layers), check_layers(check, "record.g", args.record.g, layers)};
+  if (record.k.ndim != 4)
+    check.fail(ErrorKind::value, "record.k", "[layers, rows, T_d, H, K]", args.record.k.to_string());
+  const int64_t drafts = record.k.shape[1];
+  check_drafts(check, "record.k", args.record.k, drafts);
+  const GdnHeads heads{record.k.shape[2], args.ssm_pool.shape[2], args.ssm_pool.shape[4], args.ssm_pool.shape[3]};
+  check_head_ratio(check, "record.k", heads.num_k_heads, heads.num_v_heads);
+  check_record(check, record, rows, drafts, args.conv_pool, channels, heads);
+  check_indices(check, "last_steps", args.last_steps, rows);
+  check_tree(check, args.parent_tokens, true, rows, drafts);
+  check.together("track_slots", args.track_slots, "track_steps", args.track_steps);
+  check.optional("track_slots", args.track_slots, kIndices, {rows}, "N", Dense::all);
+  check.optional("track_steps", args.track_steps, kIndices, {rows}, "N", Dense::all);
+  Specialization spec;
+  spec.op = args.kOp;
+  spec.device = args.ssm_pool.device;
+  spec.state = args.ssm_pool.dtype;
+  spec.conv = args.conv_pool.dtype;
+  spec.head_k_dim = heads.head_k_dim;
+  spec.head_v_dim = heads.head_v_dim;
+  spec.ratio = heads.ratio();
+  spec.conv_width = args.conv_pool.shape[3] + 1;
   spec.draft_tokens = drafts;
   return spec;
 }

@@ -15,5 +15,6 @@ Specialization validate(const GdnPrefillArgs& args);
 Specialization validate(const GdnDecodeArgs& args);
 Specialization validate(const GdnVerifyArgs& args);
 Specialization validate(const GdnCommitArgs& args);
+Specialization validate(const GdnFoldArgs& args);
 
 }  // namespace gdn

@@ -225,7 +225,7 @@ void step_one_token(const ChunkGatedDeltaRuleArgs& args, const Shape& shape, int
   step.decay = exp<kLanes>(splat(args.g.as<const float>()[token * args.g.stride[0] + head]))[0];
   step.beta = args.beta.as<const float>()[token * args.beta.stride[0] + head];
   delta_rule_step(DType::f32, scratch.row_state, scratch.row_state, shape.V, shape.K, step, scratch.values.v,
-                  scratch.values.out);
+                  scratch.values.out, scratch.values.v);
   store_floats(args.out.dtype, element_at(args.out, head_offset(args.out, token, head)), scratch.values.out, shape.V);
 }
 

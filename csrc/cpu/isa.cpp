@@ -107,6 +107,7 @@ void register_cpu_kernels() {
   cpu::add<GdnDecodeArgs, &IsaKernels::gdn_decode>(layer);
   cpu::add<GdnVerifyArgs, &IsaKernels::gdn_verify>(layer);
   cpu::add<GdnCommitArgs, &IsaKernels::gdn_commit>({});
+  cpu::add<GdnFoldArgs, &IsaKernels::gdn_fold>({});
 }
 
 }  // namespace gdn

@@ -21,6 +21,7 @@ struct IsaKernels {
   void (*gdn_decode)(const GdnDecodeArgs&);
   void (*gdn_verify)(const GdnVerifyArgs&);
   void (*gdn_commit)(const GdnCommitArgs&);
+  void (*gdn_fold)(const GdnFoldArgs&);
 };
 
 namespace GDN_CPU_ISA {
@@ -36,6 +37,7 @@ void gdn_prefill(const GdnPrefillArgs& args);
 void gdn_decode(const GdnDecodeArgs& args);
 void gdn_verify(const GdnVerifyArgs& args);
 void gdn_commit(const GdnCommitArgs& args);
+void gdn_fold(const GdnFoldArgs& args);
 
 }  // namespace GDN_CPU_ISA
 }  // namespace gdn::cpu

@@ -16,6 +16,7 @@ const IsaKernels kernels = {
     gdn_decode,
     gdn_verify,
     gdn_commit,
+    gdn_fold,
 };
 
 }  // namespace gdn::cpu::GDN_CPU_ISA

@@ -6,6 +6,7 @@
 #include "cuda/sm90_delta_update.hpp"
 #include "cuda/sm90_gdn_commit.hpp"
 #include "cuda/sm90_gdn_decode.hpp"
+#include "cuda/sm90_gdn_fold.hpp"
 #include "cuda/sm90_gdn_gating.hpp"
 #include "cuda/sm90_gdn_verify.hpp"
 
@@ -27,6 +28,18 @@ Support heads_up_to_128() {
   return support;
 }
 
+Support record_of_128() {
+  Support support = heads_of_128();
+  support.record = true;
+  return support;
+}
+
+Support stored_states() {
+  Support support = heads_up_to_128();
+  support.record = false;
+  return support;
+}
+
 template <class Args>
 void add(const char* name, Support support, void (*launch)(const Args&, Stream)) {
   KernelRegistry<Args>::instance().add({name, Device::cuda, std::move(support), launch});
@@ -40,8 +53,10 @@ void register_sm90_kernels() {
   add("sm90_gdn_gating", {}, sm90::gdn_gating);
   add("sm90_delta_update", heads_up_to_128(), sm90::fused_sigmoid_gating_delta_rule_update);
   add("sm90_gdn_decode", heads_of_128(), sm90::gdn_decode);
-  add("sm90_gdn_verify", heads_up_to_128(), sm90::gdn_verify);
+  add("sm90_gdn_verify", record_of_128(), sm90::gdn_verify);
+  add("sm90_gdn_verify_stored", stored_states(), sm90::gdn_verify_stored);
   add("sm90_gdn_commit", {}, sm90::gdn_commit);
+  add("sm90_gdn_fold", heads_of_128(), sm90::gdn_fold);
 }
 
 }  // namespace gdn

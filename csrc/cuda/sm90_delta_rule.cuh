@@ -69,8 +69,7 @@ __device__ inline RowResult delta_and_output(const float (&sums)[2 * kRows], con
 
 // e^g S + d k^T for one row.
 __device__ inline float4 updated_row(float4 row, float4 k, float decay, float d_scaled) {
-  return {fmaf(d_scaled, k.x, decay * row.x), fmaf(d_scaled, k.y, decay * row.y), fmaf(d_scaled, k.z, decay * row.z),
-          fmaf(d_scaled, k.w, decay * row.w)};
+  return fused_multiply_add(d_scaled, k, row * decay);
 }
 
 }  // namespace gdn::sm90

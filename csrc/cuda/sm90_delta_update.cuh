@@ -13,10 +13,10 @@
 #pragma once
 
 #include "cuda/sm90_delta_rule.cuh"
+#include "cuda/sm90_draft_path.cuh"
 
 namespace gdn::sm90 {
 
-constexpr int kMaxDrafts = 16;
 constexpr int kUpdateWarps = 8;
 constexpr int kUpdateRows = 32;  // of one head, a block
 

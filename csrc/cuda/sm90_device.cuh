@@ -252,6 +252,23 @@ __device__ inline float log_gate(float A_log, float x) {
 
 __device__ inline float dot(float4 a, float4 b) { return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, a.x * b.x))); }
 __device__ inline float4 operator*(float4 a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
+__device__ inline float4 fused_multiply_add(float a, float4 b, float4 c) {
+  return {fmaf(a, b.x, c.x), fmaf(a, b.y, c.y), fmaf(a, b.z, c.z), fmaf(a, b.w, c.w)};
+}
+
+// c += a b for a 16 x 8 and b 8 x 8, whose elements count with 10 bits of mantissa. Lane 4 r + i has rows r and r + 8
+// of a and c and column r of b: columns i and i + 4 of a, a = {(r, i), (r + 8, i), (r, i + 4), (r + 8, i + 4)}, rows i
+// and i + 4 of b, columns 2 i and 2 i + 1 of c, c = {(r, 2 i), (r, 2 i + 1), (r + 8, 2 i), (r + 8, 2 i + 1)}.
+__device__ inline void mma_tf32(float (&c)[4], const float (&a)[4], float b0, float b1) {
+  const auto bits = [](float x) { return __float_as_uint(x); };
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(bits(a[0])), "r"(bits(a[1])), "r"(bits(a[2])), "r"(bits(a[3])), "r"(bits(b0)), "r"(bits(b1)));
+}
+
+// The part of x that has 10 bits of mantissa; x minus that is exact.
+__device__ inline float tf32_head(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
 
 __device__ inline float warp_sum(float x) {
 #pragma unroll

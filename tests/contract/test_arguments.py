@@ -128,11 +128,29 @@ def gdn_commit(device):
     }  # fmt: skip
 
 
+def record(problem, *shape):
+    parts = problem.nan_record(*shape)
+    for part in parts:
+        part.fill_(0.5)
+    return parts
+
+
+def gdn_fold(device):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    return {
+        "conv_pool": problem.conv[None], "ssm_pool": problem.ssm[None], "record": record(problem, 1, 2, 3),
+        "cache_indices": problem.rows["cache_indices"], "last_steps": index(device, 2, 0),
+        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
+        "track_slots": index(device, 7, -1), "track_steps": index(device, 1, 1),
+    }  # fmt: skip
+
+
 VALID: dict[str, Callable] = {
     f.__name__: f
     for f in (
         causal_conv1d, causal_conv1d_update, gdn_gating, chunk_gated_delta_rule,
         fused_sigmoid_gating_delta_rule_update, gdn_prefill, gdn_decode, gdn_verify, gdn_commit,
+        gdn_fold,
     )
 }  # fmt: skip
 
@@ -215,6 +233,11 @@ RULES: dict[str, dict[str, Rule]] = {
         "conv_pool": Rule(), "ssm_pool": Rule(), "cache_indices": Rule(INDEX), **INTERMEDIATE,
         "intermediate_ssm": Rule(fixed=(2, 3, 4), dtypes=OTHER_FLOATS), "last_steps": SLOT_IDS,
     },
+    "gdn_fold": {
+        "conv_pool": Rule(fixed=(0,)), "ssm_pool": Rule(),
+        "cache_indices": Rule(INDEX), "last_steps": SLOT_IDS, "parent_tokens": PARENTS, "track_slots": OPTIONAL_IDS,
+        "track_steps": OPTIONAL_IDS,
+    },
 }  # fmt: skip
 
 # --- how each can be wrong -----------------------------------------------------------------------------------------
@@ -284,9 +307,9 @@ def test_every_argument_has_a_rule():
     options = {
         "scale", "activation", "disable_state_update", "use_qk_l2norm_in_kernel", "output_h", "state_layout",
         "num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "cache_seqlens", "head_first", "initial_state",
-        "output_final_state",
+        "output_final_state", "record",
     }  # fmt: skip
-    assert set(RULES) == set(ops.__all__) - {"CHUNK_SIZE"}
+    assert set(RULES) == set(ops.__all__) - {"CHUNK_SIZE", "DraftRecord"}
     for op, rules in RULES.items():
         assert set(inspect.signature(getattr(ops, op)).parameters) - options == set(rules), op
 
@@ -305,10 +328,13 @@ def test_wrong_tensor(device, op, argument, corrupt, error):
 
 @pytest.mark.parametrize(("op", "pool"), [(op, p) for op in RULES for p in ("conv_pool", "ssm_pool") if p in RULES[op]])
 def test_slots_that_overlap_in_memory(device, op, pool):
+    slots_dim = 1 if op == "gdn_fold" else 0
     for pitch in (lambda size: size - 1, lambda size: 0):
         call = VALID[op](device)
         x = call[pool]
-        call[pool] = x.as_strided(x.shape, (pitch(x[0].numel()), *x.stride()[1:]))
+        strides = list(x.stride())
+        strides[slots_dim] = pitch(x.select(slots_dim, 0).numel())
+        call[pool] = x.as_strided(x.shape, strides)
         refused(op, call, pool, errors.GdnValueError)
 
 
@@ -319,6 +345,7 @@ TOGETHER = [
     ("chunk_gated_delta_rule", "track_state", "track_chunk_idx"),
     ("causal_conv1d_update", "intermediate_conv_window", "intermediate_state_indices"),
     ("fused_sigmoid_gating_delta_rule_update", "intermediate_ssm", "intermediate_state_indices"),
+    ("gdn_fold", "track_slots", "track_steps"),
 ]  # fmt: skip
 
 
@@ -511,6 +538,82 @@ def test_convolution_without_a_pool_has_no_state_options(device, option):
     else:
         call["has_initial_state"] = None
     refused("causal_conv1d", call, option, errors.GdnValueError)
+
+
+# --- records of draft tokens ---------------------------------------------------------------------------------------
+
+RECORD = {
+    "x": Rule(fixed=(1, 2), dense=LAST, dtypes=OTHER_FLOATS), "k": Rule(fixed=(1, 2, 3), dtypes=F32_ONLY),
+    "d": Rule(fixed=(1, 2, 3), dtypes=F32_ONLY), "g": Rule(fixed=(1, 2), dense=LAST, dtypes=F32_ONLY),
+}  # fmt: skip
+# The number of drafts is that of k, where no other argument says it.
+RECORD_OF_LAYERS = RECORD | {"k": Rule(fixed=(2, 3), dtypes=F32_ONLY)}
+
+
+def wrong_parts(rules):
+    for name, rule in rules.items():
+        for how, corrupt, error in wrong_values(rule):
+            yield pytest.param(name, corrupt, error, id=f"{name}-{how}")
+
+
+def recorded_verify(device):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    return layer_call(problem, 2, 3) | {"record": record(problem, 3, 3)}
+
+
+@pytest.mark.parametrize(("name", "corrupt", "error"), list(wrong_parts(RECORD)))
+def test_wrong_part_of_a_record(device, name, corrupt, error):
+    call = recorded_verify(device)
+    parts = call["record"]
+    call["record"] = parts._replace(**{name: corrupt(getattr(parts, name))})
+    refused("gdn_verify", call, f"record.{name}", error)
+
+
+@pytest.mark.parametrize(("name", "corrupt", "error"), list(wrong_parts(RECORD_OF_LAYERS)))
+def test_wrong_part_of_a_record_of_layers(device, name, corrupt, error):
+    call = gdn_fold(device)
+    parts = call["record"]
+    wrong = corrupt(getattr(parts, name)[0])
+    call["record"] = parts._replace(**{name: wrong[None] if isinstance(wrong, Tensor) else wrong})
+    refused("gdn_fold", call, f"record.{name}", error)
+    call["record"] = parts._replace(**{name: torch.cat([getattr(parts, name)] * 2)})
+    assert "layers" in refused("gdn_fold", call, f"record.{name}", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("name", RECORD)
+def test_a_record_of_too_few_rows(device, name):
+    call = recorded_verify(device)
+    call["record"] = call["record"]._replace(**{name: getattr(call["record"], name)[:1]})
+    assert "at least 2 rows" in refused("gdn_verify", call, f"record.{name}", errors.GdnValueError)
+
+
+@pytest.mark.parametrize("drafts", [0, 17])
+def test_draft_count_of_a_record(device, drafts):
+    call = gdn_fold(device)
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    call |= {"record": record(problem, 1, 2, drafts), "parent_tokens": None}
+    assert "1 to 16" in refused("gdn_fold", call, "record.k", errors.GdnValueError)
+
+
+def test_what_is_no_record(device):
+    refused("gdn_verify", recorded_verify(device) | {"record": [None] * 4}, "record", errors.GdnTypeError)
+    refused("gdn_fold", gdn_fold(device) | {"record": None}, "record", errors.GdnTypeError)
+
+
+def test_a_record_and_stored_states_do_not_mix(device):
+    problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
+    for name, buffer in intermediate(device, problem).items():
+        refused("gdn_verify", recorded_verify(device) | {name: buffer}, name, errors.GdnValueError)
+
+
+def test_pools_of_one_layer_take_a_record_of_one(device):
+    call = gdn_fold(device)
+    alone = {name: call[name][0].clone() for name in ("conv_pool", "ssm_pool")}
+    ops.gdn_fold(**call | alone | {"record": call["record"].layer(0)})
+    ops.gdn_fold(**call)
+    for name, pool in alone.items():
+        assert_bit_equal(pool, call[name][0], name)
+    refused("gdn_fold", call | alone, "record.k", errors.GdnValueError)
 
 
 # --- autograd ------------------------------------------------------------------------------------------------------

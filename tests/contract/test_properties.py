@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cases import ACTIVATIONS, CONV_WIDTHS, GATES, INDEX_DTYPES, STATES, Heads, small
 from compare import assert_bit_equal
 from problems import delta_rule, fused_layer, offsets, update
+from sglang_gdn import ops
 
 SLOTS = 12
 HEADS = st.sampled_from([small(1, 1), small(1, 3), small(2, 4), Heads(1, 2, 128, 64)])
@@ -162,6 +163,34 @@ def test_any_tree_equals_its_paths(device, heads, dtype, data, seed):
         assert_bit_equal(tree.o[0, t], chain.o[0, -1], f"o of token {t}")
         assert_bit_equal(tree.intermediate_ssm[0, t], chain.intermediate_ssm[0, -1], f"state after token {t}")
         assert_bit_equal(tree.intermediate_conv[0, t], chain.intermediate_conv[0, -1], f"window after token {t}")
+
+
+@examples
+@given(heads=HEADS, dtype=dtypes, data=st.data(), seed=st.integers(0, 1000))
+def test_any_recorded_tree_equals_its_paths(device, heads, dtype, data, seed):
+    """Every token has the output, and leaves the states, that it has at the end of its own chain of ancestors."""
+    drafts = data.draw(st.integers(1, 16))
+    parents = [data.draw(st.integers(-1, t - 1)) for t in range(drafts)]
+    problem = fused_layer(device, heads, batch=1, drafts=drafts, seed=seed, ids=[3], **dtype)
+    tokens, ids = problem.tokens, problem.rows["cache_indices"]
+
+    def folded(run, step, tree):
+        pools = {"conv_pool": run.conv.tensor.clone(), "ssm_pool": run.ssm.tensor.clone()}
+        steps = torch.tensor([step], device=device)
+        ops.gdn_fold(**pools, cache_indices=ids, record=run.record, last_steps=steps, parent_tokens=tree)
+        return pools
+
+    tree = torch.tensor([parents], device=device)
+    whole = problem.draft(tree)
+    for t in data.draw(st.lists(st.integers(0, drafts - 1), min_size=1, max_size=4, unique=True)):
+        path = [t]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        problem.tokens = {name: x[:, path].contiguous() for name, x in tokens.items()}
+        chain = problem.draft()
+        assert_bit_equal(whole.o[0, t], chain.o[0, -1], f"o of token {t}")
+        for name, pool in folded(chain, len(path) - 1, None).items():
+            assert_bit_equal(folded(whole, t, tree)[name], pool, f"{name} after token {t}")
 
 
 def test_the_strategies_reach_padding_and_empty_rows():

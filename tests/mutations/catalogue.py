@@ -175,6 +175,38 @@ MUTATIONS = [
         ("test_verify.py::test_commit_bounds_every_step",),
     ),
     Mutation(
+        "recorded-states-rounded-between-tokens", UPDATE,
+        "dtype_(rounded ? args.ssm_pool.dtype : DType::f32)",
+        "dtype_(args.ssm_pool.dtype)",
+        ("test_fold.py::test_dtypes",),
+    ),
+    Mutation(
+        "fold-of-a-tree-takes-a-chain", "gdn_fold.cpp",
+        "args.parent_tokens ? index_at(args.parent_tokens, n, token) : token - 1",
+        "token - 1",
+        ("test_fold.py::test_every_node_of_a_tree",),
+    ),
+    Mutation(
+        "fold-decays-the-last-token", "gdn_fold.cpp",
+        "    weight[i] = exp<kLanes>(splat(G))[0];\n    G += at(record.g)[head];",
+        "    G += at(record.g)[head];\n    weight[i] = exp<kLanes>(splat(G))[0];",
+        ("test_fold.py::test_draft_counts",),
+    ),
+    Mutation(
+        "fold-reads-another-key-head", "gdn_fold.cpp",
+        "head / (args.ssm_pool.shape[2] / record.k.shape[3])",
+        "head % record.k.shape[3]",
+        ("test_fold.py::test_heads",),
+    ),
+    Mutation(
+        "tracked-states-made-from-the-committed-ones", "gdn_fold.cpp",
+        "    if (args.track_slots) fold(slot_at(args.track_slots, n, slots), args.track_steps);\n"
+        "    fold(slot, args.last_steps);",
+        "    fold(slot, args.last_steps);\n"
+        "    if (args.track_slots) fold(slot_at(args.track_slots, n, slots), args.track_steps);",
+        ("test_fold.py::test_state_after_another_token_is_stored_to_a_track_slot",),
+    ),
+    Mutation(
         "intermediate-states-in-the-row-of-the-batch", UPDATE,
         "return element_at(stored, stored_row_ * stored.stride[0] +",
         "return element_at(stored, n_ * stored.stride[0] +",

@@ -1,0 +1,335 @@
+// All draft tokens of a GDN layer from one read of each state: convolution, l2norm, gates, outputs, and the record from
+// which gdn_fold commits any of them. No state is written or updated; with u = S k, p = S q of the committed state S,
+//
+//   d_t = beta_t (v_t - e^G_t u_t - sum_j e^(G_t - G_j) (k_j.k_t) d_j)        j: tokens before t on its path
+//   o_t = scale (e^G_t p_t + sum_j e^(G_t - G_j) (k_j.q_t) d_j)               j: these and t; G: log gates summed up to
+//
+// Tiles: a block takes 32 to 128 rows of one value head's state; a warp 16 rows and all 128 columns in registers. u, p
+// and the products of k and q are tensor core products of 10-bit mantissas; what has more bits (states, keys of float32
+// activations) is multiplied in two parts, which leaves 2^-21. Sums and triangles are float32.
+// Memory: state, windows and inputs read once (q and k channels once a block), record and output written once.
+// Synchronisation: all loads are in flight before the first is used; then block barriers after the convolution, after
+// norms and gates, and after the products. A token's bits depend on its path only, not on the batch or other branches.
+#pragma once
+
+#include "cuda/sm90_delta_rule.cuh"
+#include "cuda/sm90_draft_path.cuh"
+
+namespace gdn::sm90 {
+
+constexpr int kVerifyThreads = 2 * kHeadDim;  // one q or k channel each
+constexpr int kTileRows = 16;                 // of state, a warp
+constexpr int kVectorPitch = kHeadDim + 16;   // floats: the columns of two vectors lie in different banks
+
+struct DraftPitch {
+  int64_t row, token;
+  __device__ int64_t at(int64_t n, int t) const { return n * row + t * token; }
+};
+
+struct VerifyParams {
+  FloatPtr x, a, b;         // [N, T_d, D], [N, T_d, HV], [N, T_d, HV]
+  FloatPtr A_log, dt_bias;  // [HV]
+  ConvLayer conv;
+  FloatPtr out;                     // [N, T_d, HV, 128]
+  const void* ssm_pool;             // [slots, HV, 128, 128]
+  FloatPtr kept_x;                  // the record: [rows, T_d, D]
+  float *kept_k, *kept_d, *kept_g;  // [rows, T_d, H, 128], [rows, T_d, HV, 128], [rows, T_d, HV]
+  SlotPtr cache_indices;            // [N]
+  IndexPtr parents;                 // [N, T_d] or null
+  DraftPitch x_pitch, a_pitch, b_pitch, kept_x_pitch, kept_k_pitch, kept_d_pitch, kept_g_pitch;
+  int64_t ssm_pitch;
+  int32_t rows, drafts, key_heads, ratio, block_rows;
+  float scale;
+  bool aligned_state;
+};
+
+// kDrafts: 4, 8 or 16, at least p.drafts.
+template <int kDrafts>
+struct alignas(16) VerifyShared {
+  static constexpr int kVectors = 2 * kDrafts;        // k of every token, then q
+  static constexpr int kRows = kMaxWindow + kDrafts;  // inputs of a channel
+  static constexpr int kSumsPitch = kVectors + 1;     // floats: 16 rows lie in different banks
+
+  // Inputs of the convolution, which its outputs replace; then u and p of every row of state.
+  union {
+    float inputs[2][kRows][kVectorPitch];  // k, q
+    float sums[kHeadDim][kSumsPitch];
+  };
+  float values[kRows][kHeadDim];
+  float from_k[kDrafts][kDrafts], from_q[kDrafts][kDrafts];  // what d of one token adds to d and o of another
+  float products[kDrafts][kVectors];                         // k_j.k_t, then k_j.q_t, as they come
+  float state_k[kDrafts], state_q[kDrafts];                  // factors of u and p
+  float k_scale[kDrafts], q_scale[kDrafts], beta[kDrafts], log_decay[kDrafts];
+  uint32_t path[kDrafts];
+
+  __device__ const float* vector(int i) const { return inputs[i / kDrafts][kMaxWindow + i % kDrafts]; }
+  __device__ float4 vector(int i, int column) const { return *reinterpret_cast<const float4*>(vector(i) + column); }
+};
+static_assert(sizeof(VerifyShared<kMaxDrafts>) <= 48 * 1024);
+
+// One channel of all drafts. Its column of shared memory belongs to its thread until the next barrier.
+template <class T, int kDrafts>
+struct DraftChannel {
+  static constexpr int kGroup = 4;                        // tokens convolved at a time
+  static constexpr int kInFlight = kDrafts == 8 ? 8 : 4;  // inputs loaded at a time
+
+  ConvChannel<T> conv;
+  ConvWindow<T> window;
+  Raw<T> x[kInFlight];
+
+  __device__ void load_inputs(const VerifyParams& p, int64_t n, int channel, int first = 0) {
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i)
+      if (first + i < p.drafts) x[i] = Raw<T>::load(p.x, p.x_pitch.at(n, first + i) + channel);
+  }
+
+  __device__ void stage(const VerifyParams& p, int64_t n, int channel, bool keep, float* column, int pitch) {
+    float taps[kMaxWindow];
+    window.values(p.conv, taps);
+#pragma unroll
+    for (int j = 0; j < kMaxWindow; ++j) column[j * pitch] = taps[j];
+#pragma unroll
+    for (int first = 0; first < kDrafts; first += kInFlight) {
+      if (first > 0) load_inputs(p, n, channel, first);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int t = first + i;
+        if (t >= p.drafts) break;
+        const float input = x[i].to_float(p.x.dtype);
+        column[(kMaxWindow + t) * pitch] = input;
+        if (keep) store_float<T>(p.kept_x, p.kept_x_pitch.at(n, t) + channel, input);
+      }
+    }
+  }
+
+  // In place, the last tokens first: a token's inputs come before it.
+  __device__ void convolve(const VerifyParams& p, uint32_t inputs_before, float* column, int pitch) const {
+#pragma unroll 1
+    for (int first = (p.drafts - 1) / kGroup * kGroup; first >= 0; first -= kGroup) {
+      float taps[kGroup][kMaxWindow], output[kGroup];
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+        const uint32_t rows = __shfl_sync(kFullMask, inputs_before, first + i);
+#pragma unroll
+        for (int j = 0; j < kMaxWindow; ++j)
+          taps[i][kMaxWindow - 1 - j] = column[static_cast<int>(rows >> 8 * j & 255) * pitch];
+        output[i] = column[(kMaxWindow + first + i) * pitch];
+      }
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) output[i] = conv.output(p.conv, taps[i], output[i]);
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i)
+        if (first + i < p.drafts) column[(kMaxWindow + first + i) * pitch] = output[i];
+    }
+  }
+};
+
+// Sums of products of 16 rows with 8 vectors, in the layout of mma_tf32's c. kWide: the elements have more bits than
+// its operands.
+template <bool kWideRows, bool kWideVectors>
+struct ProductTile {
+  float heads[4] = {}, tails[4] = {};
+
+  // 16 columns, of which a lane has four: `upper` of row lane / 4, `lower` of the row 8 below, `b` of vector lane / 4.
+  __device__ void add(float4 upper, float4 lower, float4 b) {
+    add({upper.x, lower.x, upper.y, lower.y}, b.x, b.y);
+    add({upper.z, lower.z, upper.w, lower.w}, b.z, b.w);
+  }
+
+  __device__ float sum(int i) const { return heads[i] + tails[i]; }
+
+ private:
+  __device__ void add(const float (&a)[4], float b0, float b1) {
+    float head[4], tail[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      head[i] = kWideRows ? tf32_head(a[i]) : a[i];
+      tail[i] = a[i] - head[i];
+    }
+    const float b0_head = kWideVectors ? tf32_head(b0) : b0, b1_head = kWideVectors ? tf32_head(b1) : b1;
+    mma_tf32(heads, head, b0_head, b1_head);
+    if constexpr (kWideRows) mma_tf32(tails, tail, b0_head, b1_head);
+    if constexpr (kWideVectors) mma_tf32(tails, head, b0 - b0_head, b1 - b1_head);
+  }
+};
+
+// T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
+// all of that is read at run time.
+template <class State, class T, int kDrafts>
+__global__ void __launch_bounds__(kVerifyThreads, std::is_same_v<T, AnyType> ? 1 : 2)
+    sm90_gdn_verify(const __grid_constant__ VerifyParams p) {
+  using Shared = VerifyShared<kDrafts>;
+  constexpr bool kAny = std::is_same_v<T, AnyType>, kWideState = std::is_same_v<State, float>;
+  constexpr int kTiles = Shared::kVectors / 8, kSteps = kHeadDim / 16, kWarps = kVerifyThreads / kWarp;
+  constexpr int kEarlySteps = kDrafts > 8 ? kSteps - 1 : kSteps;  // loaded before the convolution; registers run out
+  constexpr int kGateWarp = 3;
+  __shared__ Shared shared;
+
+  const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
+  const int tile_row = lane / 4, tile_column = 4 * (lane % 4);
+  const int64_t n = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
+  if (n >= p.rows) return;
+  const int blocks_of_head = kHeadDim / p.block_rows;
+  const int value_head = blockIdx.x / blocks_of_head, first_row = blockIdx.x % blocks_of_head * p.block_rows;
+  const int key_head = value_head / p.ratio, value_heads = p.key_heads * p.ratio;
+  const bool keeps_key = first_row == 0 && value_head % p.ratio == 0;
+  const bool has_state = warp * kTileRows < p.block_rows;
+
+  const int is_query = thread / kHeadDim, column = thread % kHeadDim;
+  const int qk_channel = ((1 - is_query) * p.key_heads + key_head) * kHeadDim + column;
+  float* const qk_column = &shared.inputs[is_query][0][column];
+  const int v_index = thread - kVerifyThreads + p.block_rows;  // whole warps, the last ones
+  const bool has_v = v_index >= 0;
+  const int v_channel = (2 * p.key_heads + value_head) * kHeadDim + first_row + v_index;
+  float* const v_column = &shared.values[0][has_v ? v_index : 0];
+
+  DraftChannel<T, kDrafts> qk, v;
+  qk.conv.load(p.conv, qk_channel);
+  if (has_v) v.conv.load(p.conv, v_channel);
+  const auto A_log = Raw<AnyType>::load(p.A_log, value_head), dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
+
+  wait_for_previous_kernel();
+  allow_next_kernel();
+
+  const int64_t slot = load_slot(p.cache_indices, n);
+  const int64_t out = (n * p.drafts * value_heads + value_head) * kHeadDim + first_row;
+  const int64_t out_token = static_cast<int64_t>(value_heads) * kHeadDim;
+  if (slot < 0) {
+    for (int i = thread; i < p.drafts * p.block_rows; i += kVerifyThreads)
+      store_float<T>(p.out, out + i / p.block_rows * out_token + i % p.block_rows, 0.0f);
+    return;
+  }
+  qk.load_inputs(p, n, qk_channel);
+  qk.window.load(p.conv, slot, qk_channel);
+  if (has_v) {
+    v.load_inputs(p, n, v_channel);
+    v.window.load(p.conv, slot, v_channel);
+  }
+  const int parent = draft_parent(p.parents, n, p.drafts, lane);
+  Raw<AnyType> a{}, b{};
+  const bool has_gate = warp == kGateWarp && lane < p.drafts;
+  if (has_gate) {
+    a = Raw<AnyType>::load(p.a, p.a_pitch.at(n, lane) + value_head);
+    b = Raw<AnyType>::load(p.b, p.b_pitch.at(n, lane) + value_head);
+  }
+  float4 upper[kSteps], lower[kSteps];
+  const State* const tile =
+      static_cast<const State*>(p.ssm_pool) + slot * p.ssm_pitch + tile_column +
+      static_cast<int64_t>(value_head * kHeadDim + first_row + warp * kTileRows + tile_row) * kHeadDim;
+  const auto load_state = [&](int i) {
+    upper[i] = load_four(tile + 16 * i, kAny ? p.aligned_state : true);
+    lower[i] = load_four(tile + 8 * kHeadDim + 16 * i, kAny ? p.aligned_state : true);
+  };
+  if (has_state) {
+#pragma unroll
+    for (int i = 0; i < kEarlySteps; ++i) load_state(i);
+  }
+
+  const uint32_t inputs_before = DraftInputs::before(parent, lane);
+  qk.stage(p, n, qk_channel, keeps_key, qk_column, kVectorPitch);
+  qk.convolve(p, inputs_before, qk_column, kVectorPitch);
+  if (has_v) {
+    v.stage(p, n, v_channel, true, v_column, kHeadDim);
+    v.convolve(p, inputs_before, v_column, kHeadDim);
+  }
+  if (has_state) {
+#pragma unroll
+    for (int i = kEarlySteps; i < kSteps; ++i) load_state(i);
+  }
+  __syncthreads();
+
+  for (int t = warp; t < p.drafts; t += kWarps) {
+    const KeyQuery token = KeyQuery::of(shared.vector(t, 4 * lane), shared.vector(kDrafts + t, 4 * lane), true);
+    if (lane == 0) shared.k_scale[t] = token.k_scale, shared.q_scale[t] = token.q_scale;
+  }
+  if (warp < kTiles) {
+    ProductTile<kAny, kAny> tile;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int columns = 16 * i + tile_column;
+      const bool has_lower = tile_row + 8 < kDrafts;
+      tile.add(shared.vector(tile_row, columns), has_lower ? shared.vector(tile_row + 8, columns) : float4{},
+               shared.vector(8 * warp + tile_row, columns));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = tile_row + i / 2 * 8;
+      if (row < kDrafts) shared.products[row][8 * warp + tile_column / 2 + i % 2] = tile.sum(i);
+    }
+  }
+  if (warp == kGateWarp) {
+    const float g =
+        has_gate ? log_gate(A_log.to_float(p.A_log.dtype), a.to_float(p.a.dtype) + dt_bias.to_float(p.dt_bias.dtype))
+                 : 0.0f;
+    const DraftPath path = DraftPath::of(parent, g, lane);
+    if (lane < kDrafts) {
+      shared.path[lane] = has_gate ? path.tokens : 0;
+      shared.log_decay[lane] = path.log_decay;
+      shared.beta[lane] = sigmoid(b.to_float(p.b.dtype));
+    }
+    if (has_gate && first_row == 0) p.kept_g[p.kept_g_pitch.at(n, lane) + value_head] = g;
+  }
+  __syncthreads();
+
+  if (thread < kDrafts * kDrafts) {
+    const int t = thread / kDrafts, j = thread % kDrafts;
+    const bool on_path = (shared.path[t] >> j & 1) != 0;
+    const float factor = expf(shared.log_decay[t] - shared.log_decay[j]) * shared.k_scale[j];
+    shared.from_k[t][j] = on_path && j != t ? factor * shared.k_scale[t] * shared.products[j][t] : 0.0f;
+    shared.from_q[t][j] = on_path ? p.scale * factor * shared.q_scale[t] * shared.products[j][kDrafts + t] : 0.0f;
+    if (j == 0) {
+      const float decay = expf(shared.log_decay[t]);
+      shared.state_k[t] = decay * shared.k_scale[t];
+      shared.state_q[t] = decay * shared.q_scale[t] * p.scale;
+    }
+  }
+  if (keeps_key)
+    for (int i = thread; i < p.drafts * kHeadDim; i += kVerifyThreads) {
+      const int t = i / kHeadDim, c = i % kHeadDim;
+      p.kept_k[p.kept_k_pitch.at(n, t) + key_head * kHeadDim + c] = shared.vector(t)[c] * shared.k_scale[t];
+    }
+  ProductTile<kWideState, kAny> tiles[kTiles];
+  if (has_state) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i)
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+        tiles[j].add(upper[i], lower[i], shared.vector(8 * j + tile_row, 16 * i + tile_column));
+  }
+  __syncthreads();
+  if (!has_state) return;
+
+  const int warp_row = warp * kTileRows;
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      shared.sums[warp_row + tile_row + i / 2 * 8][8 * j + tile_column / 2 + i % 2] = tiles[j].sum(i);
+  __syncwarp();
+
+  // Both halves of the warp find d of the same 16 rows; one takes o of the even tokens, the other of the odd ones.
+  const int row = warp_row + lane % kTileRows, odd = lane / kTileRows;
+  const float* const sums = shared.sums[row];
+  float d[kDrafts] = {};
+#pragma unroll
+  for (int t = 0; t < kDrafts; ++t) {
+    if (t >= p.drafts) break;
+    float rest = shared.values[kMaxWindow + t][row] - shared.state_k[t] * sums[t];
+#pragma unroll
+    for (int j = 0; j < t; ++j) rest = fmaf(-shared.from_k[t][j], d[j], rest);
+    d[t] = shared.beta[t] * rest;
+  }
+  float* const kept_d = p.kept_d + value_head * kHeadDim + first_row + row;
+#pragma unroll
+  for (int even = 0; even < kDrafts; even += 2) {
+    const int t = even + odd;
+    if (t >= p.drafts) break;
+    float o = shared.state_q[t] * sums[kDrafts + t];
+#pragma unroll
+    for (int j = 0; j < even + 2; ++j) o = fmaf(shared.from_q[t][j], d[j], o);
+    store_float<T>(p.out, out + t * out_token + row, o);
+    kept_d[p.kept_d_pitch.at(n, t)] = odd ? d[even + 1] : d[even];
+  }
+}
+
+}  // namespace gdn::sm90
