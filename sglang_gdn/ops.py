@@ -502,10 +502,13 @@ def gdn_prefill(
 
 
 def gdn_decode(
-    mixed_qkv: Tensor,
-    a: Tensor,
-    b: Tensor,
+    mixed_qkv: Tensor | None = None,
+    a: Tensor | None = None,
+    b: Tensor | None = None,
     *,
+    qkvz: Tensor | None = None,
+    ba: Tensor | None = None,
+    projection_layout: str | None = None,
     conv_weight: Tensor,
     conv_bias: Tensor | None = None,
     A_log: Tensor,
@@ -517,6 +520,11 @@ def gdn_decode(
     conv_pool: Tensor,
     ssm_pool: Tensor,
     cache_indices: Tensor,
+    track_slots: Tensor | None = None,
+    z: Tensor | None = None,
+    norm_weight: Tensor | None = None,
+    norm_eps: float = 1e-6,
+    norm_activation: str = "silu",
     activation: str | None = "silu",
     scale: float | None = None,
     out: Tensor | None = None,
@@ -526,43 +534,81 @@ def gdn_decode(
     Equals ``causal_conv1d_update`` -> ``fused_sigmoid_gating_delta_rule_update``, and is composed of them (counted as a
     fallback) on a device that has no fused kernel.
 
+    The inputs are either ``mixed_qkv``, ``a``, ``b`` (and ``z`` for the norm), or what the two projections of a layer
+    return, ``qkvz`` and ``ba``. Of those, the contiguous layout is read like views of its columns; the interleaved one
+    needs no copy either, because every key head with its value heads is computed by itself.
+
     Args:
         mixed_qkv: ``[N, D]`` channel order q, k, v; unit stride on D, any row pitch.
         a, b: ``[N, HV]``; unit stride on HV, any row pitch.
+        qkvz: ``[N, D + HV*V]`` unit stride, any row pitch. Instead of ``mixed_qkv``, ``a``, ``b`` and ``z``.
+        ba: ``[N, 2*HV]``; unit stride, any row pitch.
+        projection_layout: order of the columns of ``qkvz`` and ``ba``, required with them. ``"contiguous"`` (Qwen3.5):
+            q, k, v, z of all heads, and b, a of all heads. ``"interleaved"`` (Qwen3-Next): for each key head its q, k,
+            the r heads of v and the r heads of z, and likewise r of b and r of a.
         conv_pool, ssm_pool, cache_indices: as in ``gdn_prefill``; the others too.
+        track_slots: ``[N]`` int32/int64; rows with a slot >= 0 also store their new state and conv window, the same
+            bits, to that slot of both pools. No row may name it in ``cache_indices``.
+        z: ``[N, HV, V]`` gate of the norm, dtype of ``mixed_qkv``; unit stride on V. Required with ``norm_weight``
+            unless ``qkvz`` is given.
+        norm_weight: ``[V]`` float32, bfloat16 or float16. With it the output is normalised and gated:
+            ``o * rsqrt(mean(o^2) + norm_eps) * norm_weight * act(z)``, per value head, from the o that no store has
+            rounded. For a zero-centred weight pass ``1 + weight``, for a gate with a factor the weight times the factor
+            (in float32, where nothing is rounded).
+        norm_eps: inside the root.
+        norm_activation: ``"silu"`` or ``"sigmoid"``.
         out: ``[1, N, HV, V]`` contiguous; allocated if not given.
 
     Returns:
-        ``[1, N, HV, V]`` dtype of ``mixed_qkv``.
+        ``[1, N, HV, V]`` dtype of ``mixed_qkv`` or ``qkvz``.
 
     Writes in place: the named slots of both pools.
     """
     op = "gdn_decode"
-    _check_inputs(
-        op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
-        A_log=A_log, dt_bias=dt_bias, ssm_pool=ssm_pool, conv_pool=conv_pool,
-    )  # fmt: skip
-    _check_heads(op, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    name, x = ("mixed_qkv", mixed_qkv) if qkvz is None else ("qkvz", qkvz)
+    if not isinstance(x, Tensor):
+        raise GdnTypeError(f"{op}: {name} must be a torch.Tensor; got {_type_name(x)}", op, name)
+    layout = _projection_layout(op, projection_layout, raw=qkvz is not None)
     silu = _is_silu(op, activation)
+    if norm_activation not in ("silu", "sigmoid"):
+        raise GdnValueError(
+            f"{op}: norm_activation must be 'silu' or 'sigmoid'; got {norm_activation!r}", op, "norm_activation"
+        )
     if out is None:
-        out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], num_v_heads, head_v_dim))
-    qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape) if mixed_qkv.is_cpu else None
+        out = _empty_heads(x, num_v_heads, head_v_dim)
     try:
         _C.gdn_decode(
-            _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
-            dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, cache_indices, qkv_scratch, _pack_batch(op, "out", out),
-            _scale(op, scale, head_k_dim), silu,
+            _stream(x), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log, dt_bias,
+            mixed_qkv, a, b, z, qkvz, ba, conv_pool, ssm_pool, cache_indices, track_slots, norm_weight, out, layout,
+            scale, norm_eps, silu, norm_activation == "silu",
         )  # fmt: skip
-        count_call(op, mixed_qkv.device.type)
+        count_call(op, _device_type(x))
+        assert out is not None  # refused above
+        return out
     except GdnNoKernelError as error:
         fallback(op, str(error))
-        qkv = causal_conv1d_update(
-            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation
+    if qkvz is not None:
+        assert ba is not None and projection_layout is not None
+        mixed_qkv, z, b, a = _split_projections(
+            qkvz, ba, projection_layout, num_k_heads, num_v_heads, head_k_dim, head_v_dim
         )
-        q, k, v = _split_heads(qkv.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
-        fused_sigmoid_gating_delta_rule_update(
-            A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale, out=out
-        )
+    assert mixed_qkv is not None and a is not None and b is not None and out is not None
+    qkv = causal_conv1d_update(
+        mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation
+    )
+    q, k, v = _split_heads(qkv.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    fused_sigmoid_gating_delta_rule_update(
+        A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale, out=out
+    )
+    if track_slots is not None:
+        gdn_commit(
+            conv_pool=conv_pool, ssm_pool=ssm_pool, cache_indices=track_slots, intermediate_ssm=ssm_pool.unsqueeze(1),
+            intermediate_conv_window=conv_pool.unsqueeze(1), intermediate_state_indices=cache_indices,
+            last_steps=torch.zeros_like(track_slots),
+        )  # fmt: skip
+    if norm_weight is not None:
+        assert z is not None
+        _normalise(out, z, norm_weight, norm_eps, norm_activation, cache_indices)
     return out
 
 
@@ -731,6 +777,8 @@ _raw_cuda_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurr
 
 
 def _stream(x: Tensor) -> int:
+    if x.is_cpu:
+        return 0
     if x.is_cuda:
         if _raw_cuda_stream is not None:
             return _raw_cuda_stream(x.get_device())
@@ -738,6 +786,30 @@ def _stream(x: Tensor) -> int:
     if x.device.type == "npu":
         return torch.npu.current_stream(x.device).npu_stream  # type: ignore[attr-defined]
     return 0
+
+
+def _device_type(x: Tensor) -> str:
+    return "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type
+
+
+def _empty_heads(x: Tensor, heads: int, size: int) -> Tensor | None:
+    """``[1, N, heads, size]``; None for numbers that the operator is about to refuse."""
+    if x.dim() == 0 or not (isinstance(heads, int) and isinstance(size, int) and heads >= 0 and size >= 0):
+        return None
+    return x.new_empty((1, x.shape[0], heads, size))
+
+
+# The values of ProjectionLayout in csrc/core/operators.hpp.
+_RAW_LAYOUTS = {"contiguous": 1, "interleaved": 2}
+
+
+def _projection_layout(op: str, layout: str | None, raw: bool) -> int:
+    if not raw and layout is None:
+        return 0
+    if not raw or layout not in _RAW_LAYOUTS:
+        rule = "'contiguous' or 'interleaved' with qkvz" if raw else "None without qkvz"
+        raise GdnValueError(f"{op}: projection_layout must be {rule}; got {layout!r}", op, "projection_layout")
+    return _RAW_LAYOUTS[layout]
 
 
 def _scale(op: str, scale: float | None, q: Tensor | int) -> float:
@@ -759,6 +831,10 @@ def _refuse_option(op: str, name: str, value: object, when: str = "") -> None:
         raise GdnUnsupportedError(f"{op}: {name} must be None{' ' + when if when else ''}; got a value", op, name)
 
 
+def _type_name(x: object) -> str:
+    return "None" if x is None else type(x).__name__
+
+
 def _check_inputs(op: str, *optional: tuple[str, Tensor | None], **required: Tensor) -> None:
     """Refuses what is no tensor, and inputs that want a gradient."""
     grad_enabled = torch.is_grad_enabled()
@@ -766,8 +842,7 @@ def _check_inputs(op: str, *optional: tuple[str, Tensor | None], **required: Ten
         if not isinstance(x, Tensor):
             if x is None and name not in required:
                 continue
-            got = "None" if x is None else type(x).__name__
-            raise GdnTypeError(f"{op}: {name} must be a torch.Tensor; got {got}", op, name)
+            raise GdnTypeError(f"{op}: {name} must be a torch.Tensor; got {_type_name(x)}", op, name)
         if grad_enabled and x.requires_grad:
             raise GdnUnsupportedError(
                 f"{op}: {name} must not require a gradient (inference only; use torch.no_grad()); got requires_grad",
@@ -828,6 +903,26 @@ def _split_heads(
         k.unflatten(-1, (num_k_heads, head_k_dim)),
         v.unflatten(-1, (num_v_heads, head_v_dim)),
     )
+
+
+def _split_projections(
+    qkvz: Tensor, ba: Tensor, layout: str, num_k_heads: int, num_v_heads: int, head_k_dim: int, head_v_dim: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mixed_qkv ``[N, D]``, z ``[N, HV, V]``, b and a ``[N, HV]``."""
+    key_heads = num_k_heads if layout == "interleaved" else 1
+    key_size, value_size = (n // key_heads for n in (num_k_heads * head_k_dim, num_v_heads * head_v_dim))
+    parts = qkvz.unflatten(1, (key_heads, -1)).split([key_size, key_size, value_size, value_size], dim=2)
+    q, k, v, z = (part.flatten(1) for part in parts)
+    b, a = (part.flatten(1) for part in ba.unflatten(1, (key_heads, -1)).chunk(2, dim=2))
+    return torch.cat([q, k, v], dim=1), z.unflatten(1, (num_v_heads, head_v_dim)), b, a
+
+
+def _normalise(o: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, cache_indices: Tensor) -> None:
+    """The gated norm of ``gdn_decode`` in place on ``[.., N, HV, V]``; zeros where a row has no slot."""
+    gate = torch.nn.functional.silu(z.float()) if activation == "silu" else torch.sigmoid(z.float())
+    x = o.float()
+    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float() * gate
+    o.copy_(torch.where((cache_indices >= 0)[:, None, None], x, 0.0))
 
 
 def _dense_states(op: str, q: Tensor, v: Tensor, rows: int, initial_state: Tensor | None, state_layout: str) -> Tensor:

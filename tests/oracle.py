@@ -195,6 +195,13 @@ def gdn_update(
     return o, conv_after, ssm_after, windows, states
 
 
+def gated_norm(o: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str) -> Tensor:
+    """o, z [.., V]: RMSNorm times the weight, gated by z."""
+    o, z, weight = f64(o), f64(z), f64(weight)
+    gate = torch.sigmoid(z) * (z if activation == "silu" else 1)
+    return o / (o.square().mean(-1, keepdim=True) + eps).sqrt() * weight * gate
+
+
 def gdn_commit(pool: Tensor, intermediate: Tensor, cache_indices, intermediate_state_indices, last_steps) -> Tensor:
     """One pool and its intermediate buffer, in their stored dtype -> the pool afterwards."""
     after = pool.detach().cpu().clone()

@@ -241,7 +241,7 @@ class FusedLayer:
     def decode(self, extra_pitch: int = 0, **changes) -> Run:
         args = self.tokens | self.rows | changes
         conv, ssm = self.pools(extra_pitch)
-        out = self.nan_out(1, args["mixed_qkv"].shape[0])
+        out = self.nan_out(1, args["cache_indices"].shape[0])
         o = ops.gdn_decode(**args, **self.layer.kwargs(), conv_pool=conv.tensor, ssm_pool=ssm.tensor, out=out)
         assert o is out
         return Run(o[0], ssm=ssm, conv=conv)
@@ -310,6 +310,32 @@ class FusedLayer:
             **self.tokens, **self.rows,
         )  # fmt: skip
         return o, windows, states
+
+
+def projections(problem: FusedLayer, z: Tensor, layout: str) -> dict[str, object]:
+    """The tokens of a decode step as the two projections of a layer return them, inside wider rows of NaN."""
+    heads, tokens = problem.heads, problem.tokens
+    key_dim = heads.H * heads.K
+    q, k, v = tokens["mixed_qkv"].split([key_dim, key_dim, heads.HV * heads.V], dim=1)
+    if layout == "contiguous":
+        qkvz, ba = [q, k, v, z.flatten(1)], [tokens["b"], tokens["a"]]
+    else:
+        qkvz, ba = [], []
+        for h in range(heads.H):
+            values = slice(h * heads.ratio, (h + 1) * heads.ratio)
+            qkvz += [x[:, h * heads.K : (h + 1) * heads.K] for x in (q, k)]
+            qkvz += [x.unflatten(1, (heads.HV, heads.V))[:, values].flatten(1) for x in (v, z.flatten(1))]
+            ba += [tokens["b"][:, values], tokens["a"][:, values]]
+    raw = {"qkvz": inside_nan(torch.cat(qkvz, dim=1)), "ba": inside_nan(torch.cat(ba, dim=1))}
+    return raw | {"projection_layout": layout, "mixed_qkv": None, "a": None, "b": None}
+
+
+def inside_nan(x: Tensor) -> Tensor:
+    """The same values with NaN before, between and after the rows."""
+    storage = torch.full((x.shape[0] + 2, *x.shape[1:-1], x.shape[-1] + 16), torch.nan, dtype=x.dtype, device=x.device)
+    view = storage[1:-1, ..., 8:-8]
+    view.copy_(x)
+    return view
 
 
 def window_buffer(spec_slots: int, drafts: int, conv_pool: Tensor, overlapping: bool) -> Tensor:

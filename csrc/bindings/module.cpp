@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,18 @@ void dispatch(const Args& args, int64_t work, uintptr_t stream) {
                  TorchTensorReader::read(record_k, args.kOp, "record.k"), \
                  TorchTensorReader::read(record_d, args.kOp, "record.d"), \
                  TorchTensorReader::read(record_g, args.kOp, "record.g")}
+
+// [1, T, ...] -> [T, ...].
+TensorRef without_batch_dim(const TensorRef& t) {
+  if (t.ndim != 4 || t.shape[0] != 1) return t;
+  TensorRef view = t;
+  view.ndim = 3;
+  for (int i = 0; i < 3; ++i) {
+    view.shape[i] = t.shape[i + 1];
+    view.stride[i] = t.stride[i + 1];
+  }
+  return view;
+}
 
 int64_t dim(const TensorRef& tensor, int i) { return i < tensor.ndim ? tensor.shape[i] : 0; }
 
@@ -172,27 +185,38 @@ void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int
   dispatch(args, args.mixed_qkv.numel(), stream);
 }
 
-void gdn_decode(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
+void gdn_decode(uintptr_t stream, PyNumber num_k_heads, PyNumber num_v_heads, PyNumber head_k_dim, PyNumber head_v_dim,
                 PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
-                PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor cache_indices,
-                PyTensor qkv_scratch, PyTensor out, float scale, bool silu) {
+                PyTensor a, PyTensor b, PyTensor z, PyTensor qkvz, PyTensor ba, PyTensor conv_pool, PyTensor ssm_pool,
+                PyTensor cache_indices, PyTensor track_slots, PyTensor norm_weight, PyTensor out, int layout,
+                PyNumber scale, PyNumber norm_eps, bool silu, bool norm_silu) {
+  const ArgumentReader read(GdnDecodeArgs::kOp);
   GdnDecodeArgs args;
-  args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
-  READ_WEIGHT(args, conv_weight);
-  READ_WEIGHT(args, conv_bias);
-  READ_WEIGHT(args, A_log);
-  READ_WEIGHT(args, dt_bias);
-  READ(args, mixed_qkv);
-  READ(args, a);
-  READ(args, b);
-  READ(args, conv_pool);
-  READ(args, ssm_pool);
-  READ(args, cache_indices);
-  READ(args, qkv_scratch);
-  READ(args, out);
-  args.scale = scale;
+  args.heads = {read.integer("num_k_heads", num_k_heads), read.integer("num_v_heads", num_v_heads),
+                read.integer("head_k_dim", head_k_dim), read.integer("head_v_dim", head_v_dim)};
+  args.layout = static_cast<ProjectionLayout>(layout);
+  args.weights.conv_weight = read.tensor("conv_weight", conv_weight);
+  args.weights.conv_bias = read.tensor("conv_bias", conv_bias);
+  args.weights.A_log = read.tensor("A_log", A_log);
+  args.weights.dt_bias = read.tensor("dt_bias", dt_bias);
+  args.mixed_qkv = read.tensor("mixed_qkv", mixed_qkv);
+  args.a = read.tensor("a", a);
+  args.b = read.tensor("b", b);
+  args.z = read.tensor("z", z);
+  args.qkvz = read.tensor("qkvz", qkvz);
+  args.ba = read.tensor("ba", ba);
+  args.conv_pool = read.tensor("conv_pool", conv_pool);
+  args.ssm_pool = read.tensor("ssm_pool", ssm_pool);
+  args.cache_indices = read.tensor("cache_indices", cache_indices);
+  args.track_slots = read.tensor("track_slots", track_slots);
+  args.norm_weight = read.tensor("norm_weight", norm_weight);
+  args.out = without_batch_dim(read.tensor("out", out));
+  args.scale =
+      static_cast<float>(scale.object.is_none() ? std::pow(args.heads.head_k_dim, -0.5) : read.real("scale", scale));
+  args.norm_eps = static_cast<float>(read.real("norm_eps", norm_eps));
   args.silu = silu;
-  dispatch(args, args.mixed_qkv.numel(), stream);
+  args.norm_silu = norm_silu;
+  dispatch(args, args.projection().numel(), stream);
 }
 
 void gdn_verify(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,

@@ -91,9 +91,11 @@ TorchTensorReader::TorchTensorReader() {
   device_ = intern("device");
   type_ = intern("type");
   index_ = intern("index");
+  requires_grad_ = intern("requires_grad");
   const nb::object torch = nb::module_::import_("torch");
   const nb::object tensor_type = torch.attr("Tensor");
   tensor_type_ = tensor_type.inc_ref().ptr();
+  is_grad_enabled_ = nb::object(torch.attr("is_grad_enabled")).release().ptr();
   if (nb::hasattr(tensor_type, "__dlpack_c_exchange_api__")) {
     const nb::object capsule = tensor_type.attr("__dlpack_c_exchange_api__");
     const auto* api = static_cast<const DLPackExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
@@ -149,6 +151,44 @@ TensorRef TorchTensorReader::read(PyTensor tensor, const char* op, const char* a
                         std::string("must be a torch.Tensor; got ") + nb::type_name(tensor.object.type()).c_str());
   if (reader.borrow_dltensor_ && reader.read_exchange_table(tensor.object.ptr(), ref)) return ref;
   return reader.read_attributes(tensor.object, op, argument);
+}
+
+bool TorchTensorReader::grad_enabled() {
+  PyObject* enabled = PyObject_CallNoArgs(instance().is_grad_enabled_);
+  if (!enabled) throw nb::python_error();
+  return nb::steal(enabled).ptr() == Py_True;
+}
+
+bool TorchTensorReader::requires_grad(PyTensor tensor) {
+  return attribute(tensor.object, instance().requires_grad_).ptr() == Py_True;
+}
+
+TensorRef ArgumentReader::tensor(const char* name, PyTensor tensor) const {
+  const TensorRef ref = TorchTensorReader::read(tensor, op_, name);
+  if (ref && refuses_gradients_ && TorchTensorReader::requires_grad(tensor))
+    throw ArgumentError(ErrorKind::unsupported, op_, name,
+                        "must not require a gradient (inference only; use torch.no_grad()); got requires_grad");
+  return ref;
+}
+
+int64_t ArgumentReader::integer(const char* name, PyNumber number) const {
+  if (PyLong_Check(number.object.ptr())) {
+    const int64_t value = PyLong_AsLongLong(number.object.ptr());
+    if (!PyErr_Occurred()) return value;
+    PyErr_Clear();
+  }
+  throw ArgumentError(ErrorKind::type, op_, name,
+                      std::string("must be an integer; got ") + nb::repr(number.object).c_str());
+}
+
+double ArgumentReader::real(const char* name, PyNumber number) const {
+  if (PyFloat_Check(number.object.ptr()) || PyLong_Check(number.object.ptr())) {
+    const double value = PyFloat_AsDouble(number.object.ptr());
+    if (!PyErr_Occurred()) return value;
+    PyErr_Clear();
+  }
+  throw ArgumentError(ErrorKind::type, op_, name,
+                      std::string("must be a number; got ") + nb::repr(number.object).c_str());
 }
 
 TensorRef TorchTensorReader::read_attributes(nb::handle tensor, const char* op, const char* argument) const {

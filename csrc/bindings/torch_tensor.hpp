@@ -15,9 +15,16 @@ struct PyTensor {
   nanobind::handle object;
 };
 
+// Any Python object; ArgumentReader names the argument that is not a number.
+struct PyNumber {
+  nanobind::handle object;
+};
+
 class TorchTensorReader {
  public:
   static TensorRef read(PyTensor tensor, const char* op, const char* argument);
+  static bool grad_enabled();
+  static bool requires_grad(PyTensor tensor);
 
  private:
   TorchTensorReader();
@@ -37,16 +44,43 @@ class TorchTensorReader {
   PyObject* type_;
   PyObject* index_;
   PyObject* torch_dtypes_[6];
+  PyObject* is_grad_enabled_;
+  PyObject* requires_grad_;
+};
+
+// The arguments of one call, refused by name where they have the wrong type or want a gradient.
+class ArgumentReader {
+ public:
+  explicit ArgumentReader(const char* op) : op_(op), refuses_gradients_(TorchTensorReader::grad_enabled()) {}
+
+  TensorRef tensor(const char* name, PyTensor tensor) const;  // not present where the argument is None
+  int64_t integer(const char* name, PyNumber number) const;
+  double real(const char* name, PyNumber number) const;
+
+ private:
+  const char* op_;
+  bool refuses_gradients_;
 };
 
 }  // namespace gdn
 
 template <>
 struct nanobind::detail::has_arg_defaults<gdn::PyTensor> : std::true_type {};
+template <>
+struct nanobind::detail::has_arg_defaults<gdn::PyNumber> : std::true_type {};
 
 template <>
 struct nanobind::detail::type_caster<gdn::PyTensor> {
   NB_TYPE_CASTER(gdn::PyTensor, const_name("torch.Tensor | None"))
+  bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
+    value.object = source;
+    return true;
+  }
+};
+
+template <>
+struct nanobind::detail::type_caster<gdn::PyNumber> {
+  NB_TYPE_CASTER(gdn::PyNumber, const_name("float | None"))
   bool from_python(handle source, uint8_t, cleanup_list*) noexcept {
     value.object = source;
     return true;

@@ -127,21 +127,34 @@ struct GdnPrefillArgs {
   bool silu = true;
 };
 
-// One token a row, states committed.
+// How the input projections lay out their channels.
+//   separate     q, k, v of all heads in one tensor; a, b and z in tensors of their own
+//   contiguous   q, k, v, z of all heads; b, a of all heads
+//   interleaved  q, k, v, z of the first key head and its value heads, then of the next; b, a likewise
+enum class ProjectionLayout : uint8_t { separate, contiguous, interleaved };
+
+// One token a row, states committed. The inputs are mixed_qkv, a, b and z, or qkvz and ba, as `layout` says.
 struct GdnDecodeArgs {
   static constexpr const char* kOp = "gdn_decode";
   GdnHeads heads;
   GdnLayerWeights weights;
+  ProjectionLayout layout = ProjectionLayout::separate;
   TensorRef mixed_qkv;      // [N, D]
   TensorRef a;              // [N, HV]
   TensorRef b;              // [N, HV]
+  TensorRef z;              // [N, HV, V] dtype of mixed_qkv, unit stride on V; present iff norm_weight is
+  TensorRef qkvz;           // [N, D + HV*V], unit stride on the channels
+  TensorRef ba;             // [N, 2*HV], unit stride on the channels
   TensorRef conv_pool;      // [slots, D, W-1]
   TensorRef ssm_pool;       // [slots, HV, V, K]
   TensorRef cache_indices;  // [N]
-  TensorRef qkv_scratch;    // [N, D] dtype of mixed_qkv, contiguous; present on the CPU only
-  TensorRef out;            // [N, HV, V] dtype of mixed_qkv, contiguous
-  float scale = 0;
-  bool silu = true;
+  TensorRef track_slots;    // optional [N] i32/i64: also store the row's new state and window to this slot; -1 = none
+  TensorRef norm_weight;    // optional [V]: out = o * rsqrt(mean(o^2) + norm_eps) * norm_weight * act(z)
+  TensorRef out;            // [N, HV, V] dtype of the projections, contiguous
+  float scale = 0, norm_eps = 0;
+  bool silu = true, norm_silu = true;  // norm_silu: z gates by silu, else by sigmoid
+
+  const TensorRef& projection() const { return layout == ProjectionLayout::separate ? mixed_qkv : qkvz; }
 };
 
 // What is kept of draft tokens to commit any of them later. Row n belongs to row n of the batch. Kernels see a leading

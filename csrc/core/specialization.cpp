@@ -44,6 +44,7 @@ std::string Specialization::to_string() const {
   append(text, "width", conv_width);
   append(text, "drafts", draft_tokens);
   if (record) text += *record ? " record" : " stored";
+  if (decode_extras) text += " extras";
   return text;
 }
 
@@ -67,6 +68,7 @@ std::string Support::refuse(const Specialization& wanted) const {
            std::to_string(*wanted.draft_tokens);
   if (record && wanted.record && *record != *wanted.record)
     return std::string("draft tokens must be kept as ") + (*record ? "a record" : "states after each");
+  if (wanted.decode_extras && !decode_extras) return "qkvz, norm_weight and track_slots must be None; got a value";
   return {};
 }
 
@@ -82,6 +84,7 @@ std::string Support::to_string() const {
   if (max_head_dim != 0) text += " head_dim%" + std::to_string(head_dim_multiple) + "<=" + std::to_string(max_head_dim);
   if (max_draft_tokens != 0) text += " drafts<=" + std::to_string(max_draft_tokens);
   if (record) text += *record ? " record" : " stored";
+  if (decode_extras) text += " extras";
   return text;
 }
 

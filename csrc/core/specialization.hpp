@@ -23,6 +23,7 @@ struct Specialization {
   std::optional<int64_t> conv_width;
   std::optional<int64_t> draft_tokens;
   std::optional<bool> record;  // of draft tokens, instead of the states after each
+  bool decode_extras = false;  // gdn_decode with raw projections, a norm of the output or track slots
 
   std::string to_string() const;
 };
@@ -40,6 +41,7 @@ struct Support {
   int64_t max_head_dim = 0;      // 0 = no limit
   int64_t max_draft_tokens = 0;  // 0 = no limit
   std::optional<bool> record;    // empty = with and without
+  bool decode_extras = false;
 
   // Empty when served; else the first field that is not, with what was asked and what is there.
   std::string refuse(const Specialization& wanted) const;

@@ -51,6 +51,10 @@ class Checker {
     if (!tensor) fail(ErrorKind::type, name, "a torch.Tensor", "None");
   }
 
+  void absent(const char* name, const TensorRef& tensor, const char* when) const {
+    if (tensor) fail(ErrorKind::value, name, std::string("None ") + when, tensor.to_string());
+  }
+
   void together(const char* name, const TensorRef& tensor, const char* other_name, const TensorRef& other) const {
     if (tensor.present == other.present) return;
     const bool missing = !tensor.present;
@@ -404,20 +408,38 @@ Specialization validate(const GdnPrefillArgs& args) {
 }
 
 Specialization validate(const GdnDecodeArgs& args) {
-  const Checker check(args.kOp, "mixed_qkv", args.mixed_qkv);
+  const bool raw = args.layout != ProjectionLayout::separate;
+  const TensorRef& x = args.projection();
+  const char* const x_name = raw ? "qkvz" : "mixed_qkv";
+  const Checker check(args.kOp, x_name, x);
   check_heads(check, args.heads);
   const GdnHeads& heads = args.heads;
-  check.tensor("mixed_qkv", args.mixed_qkv, kFloats, {kAny, heads.conv_dim()}, "N, D", Dense::last);
-  const int64_t rows = args.mixed_qkv.shape[0];
-  const DType act = args.mixed_qkv.dtype;
-  check.tensor("a", args.a, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
-  check.tensor("b", args.b, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
-  check_layer_weights(check, args.weights, heads, act);
+  const int64_t value_channels = heads.num_v_heads * heads.head_v_dim;
+  check.tensor(x_name, x, kFloats, {kAny, heads.conv_dim() + (raw ? value_channels : 0)}, raw ? "N, D + HV*V" : "N, D",
+               Dense::last);
+  const int64_t rows = x.shape[0];
+  if (raw) {
+    check.tensor("ba", args.ba, kFloats, {rows, 2 * heads.num_v_heads}, "N, 2*HV", Dense::last);
+    for (const auto& [name, other] : {std::pair{"mixed_qkv", &args.mixed_qkv}, std::pair{"a", &args.a},
+                                      std::pair{"b", &args.b}, std::pair{"z", &args.z}})
+      check.absent(name, *other, "with qkvz");
+  } else {
+    check.tensor("a", args.a, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
+    check.tensor("b", args.b, kFloats, {rows, heads.num_v_heads}, "N, HV", Dense::last);
+    check.absent("ba", args.ba, "without qkvz");
+    check.together("z", args.z, "norm_weight", args.norm_weight);
+    check.optional("z", args.z, {x.dtype}, {rows, heads.num_v_heads, heads.head_v_dim}, "N, HV, V", Dense::last);
+  }
+  check.optional("norm_weight", args.norm_weight, kFloats, {heads.head_v_dim}, "V", Dense::all);
+  check_layer_weights(check, args.weights, heads, x.dtype);
   check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1] - 1);
   check_ssm_pool(check, args.ssm_pool, heads.num_v_heads, heads.head_v_dim, heads.head_k_dim);
   check_indices(check, "cache_indices", args.cache_indices, rows);
-  check.tensor("out", args.out, {act}, {rows, heads.num_v_heads, heads.head_v_dim}, "N, HV, V", Dense::all);
-  return specialize(args.kOp, args.mixed_qkv, heads, args.weights.conv_weight, args.conv_pool, args.ssm_pool);
+  check.optional("track_slots", args.track_slots, kIndices, {rows}, "N", Dense::all);
+  check.tensor("out", args.out, {x.dtype}, {rows, heads.num_v_heads, heads.head_v_dim}, "N, HV, V", Dense::all);
+  Specialization spec = specialize(args.kOp, x, heads, args.weights.conv_weight, args.conv_pool, args.ssm_pool);
+  spec.decode_extras = raw || args.norm_weight || args.track_slots;
+  return spec;
 }
 
 Specialization validate(const GdnVerifyArgs& args) {

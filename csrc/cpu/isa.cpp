@@ -97,6 +97,8 @@ void register_cpu_kernels() {
   Support layer = delta;
   layer.conv = conv.conv;
   layer.conv_widths = conv.conv_widths;
+  Support decode = layer;
+  decode.decode_extras = true;
 
   cpu::add<CausalConv1dArgs, &IsaKernels::causal_conv1d>(conv);
   cpu::add<CausalConv1dUpdateArgs, &IsaKernels::causal_conv1d_update>(conv);
@@ -104,7 +106,7 @@ void register_cpu_kernels() {
   cpu::add<ChunkGatedDeltaRuleArgs, &IsaKernels::chunk_gated_delta_rule>(delta);
   cpu::add<FusedSigmoidGatingDeltaRuleUpdateArgs, &IsaKernels::fused_sigmoid_gating_delta_rule_update>(delta);
   cpu::add<GdnPrefillArgs, &IsaKernels::gdn_prefill>(layer);
-  cpu::add<GdnDecodeArgs, &IsaKernels::gdn_decode>(layer);
+  cpu::add<GdnDecodeArgs, &IsaKernels::gdn_decode>(decode);
   cpu::add<GdnVerifyArgs, &IsaKernels::gdn_verify>(layer);
   cpu::add<GdnCommitArgs, &IsaKernels::gdn_commit>({});
   cpu::add<GdnFoldArgs, &IsaKernels::gdn_fold>({});

@@ -18,6 +18,7 @@ Support heads_of_128() {
   support.head_k_dims = {128};
   support.head_v_dims = {128};
   support.ratios = {1, 2, 3, 4};
+  support.decode_extras = true;
   return support;
 }
 

@@ -234,6 +234,43 @@ __device__ inline uint32_t cluster_index_x() {
   return index;
 }
 
+// A barrier in shared memory that opens once `bytes` have been stored to its block by store_to_peer.
+struct TransferBarrier {
+  uint64_t state;
+
+  __device__ uint32_t address() const { return static_cast<uint32_t>(__cvta_generic_to_shared(&state)); }
+
+  // By one thread. Peers see it after the next cluster barrier.
+  __device__ void expect(uint32_t bytes) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(address()) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
+  }
+
+  __device__ void wait() const {
+    asm volatile(
+        "{\n"
+        ".reg .pred complete;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%0], 0;\n"
+        "@!complete bra again;\n"
+        "}\n" ::"r"(address())
+        : "memory");
+  }
+};
+
+// Stores x to the place that `shared` has in block `rank` of the cluster and counts it at that block's `barrier`.
+__device__ inline void store_to_peer(const float* shared, const TransferBarrier& barrier, uint32_t rank, float x) {
+  uint32_t target, target_barrier;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(target)
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(target_barrier) : "r"(barrier.address()), "r"(rank));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(target),
+               "r"(__float_as_uint(x)), "r"(target_barrier)
+               : "memory");
+}
+
 // NOTE: relaxed, because what it orders are reads that have returned their values before writes that follow the wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

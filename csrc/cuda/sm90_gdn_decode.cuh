@@ -1,4 +1,5 @@
-// One decode step of a GDN layer: conv window shift, SiLU, l2norm, gates, delta rule and output, one token a row.
+// One decode step of a GDN layer: conv window shift, SiLU, l2norm, gates, delta rule and output, one token a row; on
+// request the gated RMSNorm of the output and a second store of state and windows.
 //
 // Tiles: a cluster of C blocks takes one row and one key head with its r value heads, that is r x 128 consecutive rows
 // of state, split evenly over the blocks; a warp takes `batches` times kRows of them.
@@ -7,7 +8,8 @@
 // loads in flight hold no registers and need no barrier. Memory: the state crosses HBM once each way, 96 % of the
 // bytes; every block of a cluster convolves q and k (from L2). Synchronisation: one block barrier publishes q, k, v. A
 // q or k window is shifted by one block, after a cluster barrier that all its readers have passed; v windows belong to
-// one thread.
+// one thread. For the norm every warp sends the sums of squares of four rows at a time to all blocks of the cluster,
+// which add them in one order whatever the tiling.
 #pragma once
 
 #include "cuda/sm90_conv_channel.cuh"
@@ -17,19 +19,23 @@ namespace gdn::sm90 {
 
 constexpr int kDecodeThreads = 2 * kHeadDim;  // one q or k channel each
 constexpr int kDecodeRows = 4;                // rows of state a warp takes at a time
+constexpr int kMaxRatio = 4;
 
 struct DecodeParams {
-  FloatPtr x, a, b;         // [N, D], [N, HV], [N, HV]
+  FloatPtr q, k, v, a, b;   // [N, H, 128], [N, H, 128], [N, H, r x 128], [N, H, r], [N, H, r]
   FloatPtr A_log, dt_bias;  // [HV]
   ConvLayer conv;
-  FloatPtr out;           // [N, HV, 128]
-  void* ssm_pool;         // [slots, HV, 128, 128]
-  SlotPtr cache_indices;  // [N]
-  int64_t x_pitch, a_pitch, b_pitch, ssm_pitch;
+  FloatPtr out;                        // [N, HV, 128]
+  FloatPtr z, norm_weight;             // [N, H, r, 128], [128]; null without a norm
+  void* ssm_pool;                      // [slots, HV, 128, 128]
+  SlotPtr cache_indices, track_slots;  // [N]
+  int64_t x_pitch, a_pitch, b_pitch, z_pitch, ssm_pitch;
+  int64_t z_key_head, z_value_head;  // pitches within a row, as are the next
+  int32_t qk_key_head, v_key_head, a_key_head, b_key_head;
   int32_t rows, key_heads, ratio;
   int32_t block_rows, state_warps, batches;  // block_rows = state_warps x batches x kRows
-  float scale;
-  bool aligned_state, short_kernel;
+  float scale, norm_eps;
+  bool aligned_state, short_kernel, norm_silu;
 };
 
 // The channel a thread convolves: its input, its window, and the window's shift.
@@ -42,28 +48,57 @@ struct DecodeChannel {
   __device__ float output(const DecodeParams& p) const {
     float taps[kMaxWindow];
     window.values(p.conv, taps);
-    return conv.output(p.conv, taps, x.to_float(p.x.dtype));
+    return conv.output(p.conv, taps, x.to_float(p.q.dtype));
   }
 
-  __device__ void store_shifted(const DecodeParams& p, int64_t slot, int channel) const {
+  __device__ void store_shifted(const DecodeParams& p, int64_t slot, int64_t track_slot, int channel) const {
     float taps[kMaxWindow];
     window.values(p.conv, taps);
-    window.shift(taps, x.to_float(p.x.dtype));
+    window.shift(taps, x.to_float(p.q.dtype));
     window.store(p.conv, slot, channel, taps);
+    if (track_slot >= 0) window.store(p.conv, track_slot, channel, taps);
+  }
+};
+
+// The sums of squares of a head's output, four rows each, as all blocks of a cluster receive them.
+struct NormSums {
+  static constexpr int kRows = kDecodeRows;
+  static constexpr int kPerHead = kHeadDim / kRows;  // one a lane
+  static_assert(kPerHead == kWarp);
+
+  TransferBarrier barrier;
+  float partial[kMaxRatio * kPerHead];
+
+  __device__ static uint32_t bytes(int ratio) { return ratio * kPerHead * sizeof(float); }
+
+  // o: of this lane's row, where each row is on four lanes side by side of both half warps.
+  __device__ void send(float o, int first_row, int lane) {
+    float sum = o * o;
+    sum += __shfl_xor_sync(kFullMask, sum, 4);
+    sum += __shfl_xor_sync(kFullMask, sum, 8);
+    if (lane < static_cast<int>(cluster_size())) store_to_peer(partial + first_row / kRows, barrier, lane, sum);
+  }
+
+  __device__ float rsqrt_of_mean(int head, float eps, int lane) const {
+    return rsqrtf(fmaf(warp_sum(partial[head * kPerHead + lane]), 1.0f / kHeadDim, eps));
   }
 };
 
 // T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
-// all of that is read at run time.
-template <class State, class T>
-__global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2 : 4)
+// all of that is read at run time. kExtras: with norm_weight or track_slots.
+template <class State, class T, bool kExtras>
+__global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
+                                                  : kExtras                  ? 3
+                                                                             : 4)
     sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
   constexpr int kRows = kDecodeRows;
   extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ NormSums norm_sums;                              // 520 B, kExtras only
   float* const shared_qk = reinterpret_cast<float*>(shared);  // q, then k: 1 KB
-  float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows
+  float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows: v, with a norm o in its place
   State* const staged = reinterpret_cast<State*>(shared_v + p.block_rows);
   const bool aligned = std::is_same_v<T, AnyType> ? p.aligned_state : true;
+  const bool norm = kExtras && p.norm_weight.data;
 
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int rank = cluster_rank(), key_head = cluster_index_x();
@@ -73,19 +108,30 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   const bool has_state = warp < p.state_warps;
   const int warp_row = warp * warp_rows;                 // in the block
   const int group_row = rank * p.block_rows + warp_row;  // in the r x 128 rows of the key head
-  const int value_head = key_head * p.ratio + (has_state ? group_row / kHeadDim : 0);
+  const int group_head = has_state ? group_row / kHeadDim : 0;
+  const int value_head = key_head * p.ratio + group_head;
 
   const int thread = threadIdx.x;
-  const int qk_channel = (thread / kHeadDim * p.key_heads + key_head) * kHeadDim + thread % kHeadDim;
+  const bool is_k = thread >= kHeadDim;
+  const int qk_channel = (is_k * p.key_heads + key_head) * kHeadDim + thread % kHeadDim;
+  const int qk_input = key_head * p.qk_key_head + thread % kHeadDim;
   const int v_index = thread - kDecodeThreads + p.block_rows;  // the last threads convolve a v channel as well
   const bool has_v = v_index >= 0;
-  const int v_channel = (2 * p.key_heads + key_head * p.ratio) * kHeadDim + rank * p.block_rows + v_index;
+  const int v_row = rank * p.block_rows + v_index;
+  const int v_channel = (2 * p.key_heads + key_head * p.ratio) * kHeadDim + v_row;
+  const int v_input = key_head * p.v_key_head + v_row;
 
   DecodeChannel<T> qk, v;
   qk.conv.load(p.conv, qk_channel);
   if (has_v) v.conv.load(p.conv, v_channel);
   const auto A_log = Raw<AnyType>::load(p.A_log, value_head);
   const auto dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
+  // With a norm the first lanes of a warp store one row each.
+  const bool normalises = norm && has_state && lane < warp_rows;
+  const int norm_row = (group_row + lane) % kHeadDim;
+  Raw<AnyType> norm_weight, z;
+  if (normalises) norm_weight = Raw<AnyType>::load(p.norm_weight, norm_row);
+  if (norm && thread == 0) norm_sums.barrier.expect(NormSums::bytes(p.ratio));
 
   State* const pool = static_cast<State*>(p.ssm_pool) +
                       (static_cast<int64_t>(key_head) * p.ratio * kHeadDim + group_row) * kHeadDim + 4 * lane;
@@ -94,11 +140,14 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   allow_next_kernel();
 
   const int64_t slot = load_slot(p.cache_indices, n);
+  const int64_t track_slot = kExtras && p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1;
   const int64_t x = n * p.x_pitch;
-  qk.x = Raw<T>::load(p.x, x + qk_channel);
-  if (has_v) v.x = Raw<T>::load(p.x, x + v_channel);
-  const auto a = Raw<AnyType>::load(p.a, n * p.a_pitch + value_head);
-  const auto b = Raw<AnyType>::load(p.b, n * p.b_pitch + value_head);
+  qk.x = Raw<T>::load(is_k ? p.k : p.q, x + qk_input);
+  if (has_v) v.x = Raw<T>::load(p.v, x + v_input);
+  const auto a = Raw<AnyType>::load(p.a, n * p.a_pitch + key_head * p.a_key_head + group_head);
+  const auto b = Raw<AnyType>::load(p.b, n * p.b_pitch + key_head * p.b_key_head + group_head);
+  if (normalises)
+    z = Raw<AnyType>::load(p.z, n * p.z_pitch + key_head * p.z_key_head + group_head * p.z_value_head + norm_row);
   const int64_t out = (n * p.key_heads + key_head) * p.ratio * kHeadDim + rank * p.block_rows;
   if (slot < 0) {
     for (int i = thread; i < p.block_rows; i += kDecodeThreads) store_float<T>(p.out, out + i, 0.0f);
@@ -123,7 +172,8 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   if (has_v) shared_v[v_index] = v.output(p);
   __syncthreads();
   cluster_arrive();  // the windows of this block have been read
-  if (has_v) v.store_shifted(p, slot, v_channel);
+  if (has_v) v.store_shifted(p, slot, track_slot, v_channel);
+  if (norm) cluster_wait();  // every block expects sums
 
   if (has_state) {
     const KeyQuery token = KeyQuery::of(reinterpret_cast<const float4*>(shared_qk + kHeadDim)[lane],
@@ -132,7 +182,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
     wait_for_own_copies();
     State* target = head;
     const State* source = own;
-    const float* value = shared_v + warp_row + lane_row;
+    float* value = shared_v + warp_row + lane_row;
     int64_t out_row = out + warp_row + lane_row;
 #pragma unroll 1
     for (int i = 0; i < p.batches; ++i) {
@@ -148,16 +198,36 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const float d = RowMap<kRows>::d_of_row(result.d_scaled, j);
-        store_four(target + j * kHeadDim, updated_row(row[j], token.k, gate.decay, d), aligned, p.short_kernel);
+        const float4 updated = updated_row(row[j], token.k, gate.decay, d);
+        store_four(target + j * kHeadDim, updated, aligned, p.short_kernel);
+        if (track_slot >= 0)
+          store_four(target + (track_slot - slot) * p.ssm_pitch + j * kHeadDim, updated, aligned, p.short_kernel);
       }
-      if (RowMap<kRows>::stores(lane)) store_float<T>(p.out, out_row, result.o);
+      if (norm) {
+        norm_sums.send(result.o, group_row + i * kRows, lane);
+        __syncwarp();  // all lanes of the row have read v
+        if (RowMap<kRows>::stores(lane)) *value = result.o;
+      } else if (RowMap<kRows>::stores(lane)) {
+        store_float<T>(p.out, out_row, result.o);
+      }
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
     }
   }
   const int owner = thread * static_cast<int>(cluster_size()) / kDecodeThreads;
   if (owner == rank) {  // whole warps
-    cluster_wait();
-    qk.store_shifted(p, slot, qk_channel);
+    if (!norm) cluster_wait();
+    qk.store_shifted(p, slot, track_slot, qk_channel);
+  }
+  if (norm && has_state) {
+    norm_sums.barrier.wait();
+    __syncwarp();  // o of all rows is in shared memory
+    const float factor = norm_sums.rsqrt_of_mean(group_head, p.norm_eps, lane);
+    if (normalises) {
+      const float gate_input = z.to_float(p.z.dtype);
+      const float act = p.norm_silu ? silu(gate_input) : sigmoid(gate_input);
+      const float o = shared_v[warp_row + lane];
+      store_float<T>(p.out, out + warp_row + lane, o * factor * norm_weight.to_float(p.norm_weight.dtype) * act);
+    }
   }
 }
 

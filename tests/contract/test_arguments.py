@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cases import BF16, F16, F32, SMALL, Heads
 from compare import assert_bit_equal
-from problems import delta_rule, fused_layer, offsets, randn, update, window_buffer
+from problems import delta_rule, fused_layer, offsets, projections, randn, update, window_buffer
 from sglang_gdn import errors, ops
 
 FLOAT, INDEX, BOOL = "float", "index", "bool"
@@ -102,7 +102,18 @@ def gdn_prefill(device):
 
 
 def gdn_decode(device):
-    return layer_call(fused_layer(device, SMALL, batch=2, ids=[3, 0]), 1, 2)
+    problem = fused_layer(device, SMALL, batch=2, ids=[3, 0])
+    gen = torch.Generator().manual_seed(0)
+    return layer_call(problem, 1, 2) | {
+        "z": randn(gen, 2, SMALL.HV, SMALL.V, dtype=problem.activation).to(device),
+        "norm_weight": randn(gen, SMALL.V).to(device), "track_slots": index(device, 7, -1),
+    }  # fmt: skip
+
+
+def gdn_decode_of_projections(device):
+    call = gdn_decode(device)
+    problem = fused_layer(device, SMALL, batch=2, ids=[3, 0])
+    return call | projections(problem, call["z"], "interleaved") | {"z": None}
 
 
 def gdn_verify(device):
@@ -222,7 +233,9 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "gdn_decode": {
         "mixed_qkv": Rule(fixed=(1,), dense=LAST), "a": Rule(fixed=(0, 1), dense=LAST),
-        "b": Rule(fixed=(0, 1), dense=LAST), **LAYER, "out": Rule(fixed=(1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+        "b": Rule(fixed=(0, 1), dense=LAST), "z": Rule(fixed=(0, 1, 2), dense=LAST, dtypes=OTHER_FLOATS),
+        "norm_weight": Rule(fixed=(0,), required=False), **LAYER, "track_slots": OPTIONAL_IDS,
+        "out": Rule(fixed=(1, 2, 3), required=False, dtypes=OTHER_FLOATS),
     },
     "gdn_verify": {
         "mixed_qkv": Rule(fixed=(2,), dense=LAST), "a": Rule(fixed=(0, 1, 2), dense=LAST),
@@ -239,6 +252,9 @@ RULES: dict[str, dict[str, Rule]] = {
         "track_steps": OPTIONAL_IDS,
     },
 }  # fmt: skip
+
+# Instead of mixed_qkv, a, b and z.
+PROJECTIONS = {"qkvz": Rule(fixed=(1,), dense=LAST), "ba": Rule(fixed=(0, 1), dense=LAST)}
 
 # --- how each can be wrong -----------------------------------------------------------------------------------------
 
@@ -307,11 +323,12 @@ def test_every_argument_has_a_rule():
     options = {
         "scale", "activation", "disable_state_update", "use_qk_l2norm_in_kernel", "output_h", "state_layout",
         "num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "cache_seqlens", "head_first", "initial_state",
-        "output_final_state", "record",
+        "output_final_state", "record", "projection_layout", "norm_eps", "norm_activation",
     }  # fmt: skip
     assert set(RULES) == set(ops.__all__) - {"CHUNK_SIZE", "DraftRecord"}
     for op, rules in RULES.items():
-        assert set(inspect.signature(getattr(ops, op)).parameters) - options == set(rules), op
+        covered = set(rules) | (set(PROJECTIONS) if op == "gdn_decode" else set())
+        assert set(inspect.signature(getattr(ops, op)).parameters) - options == covered, op
 
 
 @pytest.mark.parametrize("op", VALID)
@@ -324,6 +341,49 @@ def test_wrong_tensor(device, op, argument, corrupt, error):
     call = VALID[op](device)
     call[argument] = corrupt(call[argument])
     refused(op, call, argument, error)
+
+
+@pytest.mark.parametrize(
+    ("argument", "corrupt", "error"),
+    [
+        pytest.param(name, corrupt, error, id=f"{name}-{how}")
+        for name, rule in PROJECTIONS.items()
+        for how, corrupt, error in wrong_values(rule)
+        if (name, how) != ("qkvz", "none")  # then mixed_qkv is missing
+    ],
+)
+def test_wrong_projection(device, argument, corrupt, error):
+    call = gdn_decode_of_projections(device)
+    ops.gdn_decode(**{name: x.clone() if isinstance(x, Tensor) else x for name, x in call.items()})
+    call[argument] = corrupt(call[argument])
+    refused("gdn_decode", call, argument, error)
+
+
+@pytest.mark.parametrize("argument", ["mixed_qkv", "a", "b", "z"])
+def test_projections_leave_no_room_for_their_parts(device, argument):
+    call = gdn_decode_of_projections(device)
+    call[argument] = gdn_decode(device)[argument]
+    assert "None with qkvz" in refused("gdn_decode", call, argument, errors.GdnValueError)
+
+
+@pytest.mark.parametrize("layout", [None, "packed", 1])
+def test_projection_layout_is_no_guess(device, layout):
+    call = gdn_decode_of_projections(device) | {"projection_layout": layout}
+    assert "'interleaved'" in refused("gdn_decode", call, "projection_layout", errors.GdnValueError)
+
+
+def test_parts_of_projections_alone(device):
+    call = gdn_decode(device)
+    raw = gdn_decode_of_projections(device)
+    refused("gdn_decode", call | {"projection_layout": "contiguous"}, "projection_layout", errors.GdnValueError)
+    refused("gdn_decode", call | {"ba": raw["ba"]}, "ba", errors.GdnValueError)
+    refused("gdn_decode", raw | {"qkvz": None, "projection_layout": None}, "mixed_qkv", errors.GdnTypeError)
+
+
+@pytest.mark.parametrize("activation", ["swish", "gelu", None, True])
+def test_norm_activation(device, activation):
+    call = gdn_decode(device) | {"norm_activation": activation}
+    assert "'sigmoid'" in refused("gdn_decode", call, "norm_activation", errors.GdnValueError)
 
 
 @pytest.mark.parametrize(("op", "pool"), [(op, p) for op in RULES for p in ("conv_pool", "ssm_pool") if p in RULES[op]])
@@ -346,6 +406,7 @@ TOGETHER = [
     ("causal_conv1d_update", "intermediate_conv_window", "intermediate_state_indices"),
     ("fused_sigmoid_gating_delta_rule_update", "intermediate_ssm", "intermediate_state_indices"),
     ("gdn_fold", "track_slots", "track_steps"),
+    ("gdn_decode", "z", "norm_weight"),
 ]  # fmt: skip
 
 
@@ -441,6 +502,7 @@ SCALARS = {
     },
     "gdn_decode": {
         "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),
+        "norm_eps": ("1", None),
     },
     "gdn_verify": {
         "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),

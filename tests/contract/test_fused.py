@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from cases import ACTIVATIONS, ASYMMETRIC, BF16, F32, SMALL, TRIPLE, name_of
-from compare import assert_bit_equal
-from problems import fused_layer, offsets
+from compare import assert_bit_equal, assert_close, assert_zero
+from problems import fused_layer, offsets, projections, randn
 from sglang_gdn import _C, ops
 from sglang_gdn.errors import GdnFallbackError, GdnNoKernelError
 from sglang_gdn.stats import reset, stats
+from tolerances import limit
 
 PHASES = ["gdn_prefill", "gdn_decode", "gdn_verify"]
 REASON = "no kernel of this operator is built"
@@ -98,6 +99,28 @@ def test_composed_prefill_passes_every_option_on(device, state, request):
     composed = problem.prefill(**second)
     assert_same(composed, fused)
     assert_bit_equal(second["track_state"], first["track_state"], "track_state")
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "interleaved"])
+@pytest.mark.parametrize("activation", ["silu", "sigmoid"])
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
+def test_composed_decode_passes_every_option_on(device, layout, activation, act, request):
+    problem = problem_of("gdn_decode", device, TRIPLE, act=act, conv=act)
+    gen = torch.Generator().manual_seed(1)
+    z = randn(gen, 3, TRIPLE.HV, TRIPLE.V, dtype=act).to(device)
+    z[1] = torch.nan
+    options = projections(problem, z, layout) | {
+        "norm_weight": randn(gen, TRIPLE.V).to(device), "norm_activation": activation, "norm_eps": 0.1, "scale": 0.3,
+        "track_slots": torch.tensor([3, 4, -1], device=device),
+    }  # fmt: skip
+    fused = problem.decode(**options)
+    request.getfixturevalue("without_fused_kernels")
+    composed = problem.decode(**options)
+    assert_bit_equal(composed.ssm.storage, fused.ssm.storage, "ssm_pool")
+    assert_bit_equal(composed.conv.storage, fused.conv.storage, "conv_pool")
+    # o is rounded once more before its norm
+    assert_close(composed.o, fused.o.double(), limit(device, "decode_o", act), "o")
+    assert_zero(composed.o[1], "o of padding")
 
 
 def test_composed_verify_of_a_tree(device, request):

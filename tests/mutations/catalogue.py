@@ -163,6 +163,30 @@ MUTATIONS = [
         ("test_verify.py::test_trees",),
     ),
     Mutation(
+        "norm-epsilon-outside-the-root", "gdn_decode.cpp",
+        "1.0f / __builtin_sqrtf(dot(o, o, padded) / static_cast<float>(V) + args.norm_eps)",
+        "1.0f / (__builtin_sqrtf(dot(o, o, padded) / static_cast<float>(V)) + args.norm_eps)",
+        ("test_decode_extras.py::test_epsilon_of_the_norm_is_inside_the_root",),
+    ),
+    Mutation(
+        "norm-gated-by-sigmoid-only", "gdn_decode.cpp",
+        "args.norm_silu ? z_lanes * act : act",
+        "act",
+        ("test_decode_extras.py::test_norm_of_raw_projections", "test_decode_extras.py::test_norm"),
+    ),
+    Mutation(
+        "norm-of-padding-from-its-gate", "gdn_decode.cpp",
+        "if (slot_at(args.cache_indices, row, args.ssm_pool.shape[0]) < 0)",
+        "if (false)",
+        ("test_decode_extras.py::test_norm",),
+    ),
+    Mutation(
+        "tracked-slots-ignored", "gdn_decode.cpp",
+        "if (args.track_slots) gdn_commit(tracking_of(args));",
+        "",
+        ("test_decode_extras.py::test_tracked_rows_store_their_state_twice",),
+    ),
+    Mutation(
         "commit-takes-the-step-before", "gdn_commit.cpp",
         "slot_at(args.last_steps, n, draft_tokens);",
         "slot_at(args.last_steps, n, draft_tokens) - 1;",
