@@ -15,7 +15,7 @@ from torch import Tensor
 import cases
 import oracle
 from cases import F32, SLOTS, Heads
-from compare import GuardedPool, assert_close, assert_zero
+from compare import GuardedPool, assert_bit_equal, assert_close, assert_zero
 from sglang_gdn import ops
 from tolerances import draft_output_limit, fused_state_limit, limit
 
@@ -310,6 +310,39 @@ class FusedLayer:
             **self.tokens, **self.rows,
         )  # fmt: skip
         return o, windows, states
+
+
+def gate_of(problem: FusedLayer, seed: int = 1) -> Tensor:
+    """z ``[N, HV, V]`` for the norm of a decode step; NaN where a row has no slot."""
+    heads, ids = problem.heads, problem.rows["cache_indices"]
+    gen = torch.Generator().manual_seed(seed)
+    z = randn(gen, len(ids), heads.HV, heads.V, dtype=problem.activation).to(problem.device)
+    z[ids < 0] = torch.nan
+    return inside_nan(z)
+
+
+def norm_of(
+    problem: FusedLayer, dtype: torch.dtype = F32, activation: str = "silu", eps: float = 1e-6
+) -> dict[str, object]:
+    weight = 1 + 0.3 * randn(torch.Generator().manual_seed(2), problem.heads.V)
+    return {"norm_weight": weight.to(dtype).to(problem.device), "norm_activation": activation, "norm_eps": eps}
+
+
+def check_normalised(problem: FusedLayer, run: Run, z: Tensor, norm: dict) -> None:
+    expected = problem.expected_decode()
+    o = oracle.gated_norm(expected[0], z, norm["norm_weight"], norm["norm_eps"], norm["norm_activation"])
+    rows = (problem.rows["cache_indices"].cpu() >= 0).nonzero()[:, 0]
+    assert_rows(run.o, o, rows, limit(problem.device, "decode_o", problem.activation), "normalised o")
+
+
+def check_tracked(run: Run, plain: Run, ids: Sequence[int], track: Sequence[int]) -> None:
+    """Tracked slots hold the new state of their rows, everything else what it would hold without tracking."""
+    for name, pool, before in (("ssm_pool", run.ssm, plain.ssm), ("conv_pool", run.conv, plain.conv)):
+        pairs = [(slot, to) for slot, to in zip(ids, track, strict=True) if slot >= 0 and to >= 0]
+        for slot, to in pairs:
+            assert_bit_equal(pool.tensor[to], before.tensor[slot], f"{name}, tracked slot {to}")
+            pool.tensor[to] = before.tensor[to]
+        assert_bit_equal(pool.storage, before.storage, name)
 
 
 def projections(problem: FusedLayer, z: Tensor, layout: str) -> dict[str, object]:

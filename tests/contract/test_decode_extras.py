@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-import oracle
 from cases import ACTIVATIONS, BF16, F32, INDEX_DTYPES, RATIOS, SMALL, STATES, TRIPLE, Heads, name_of, small
 from compare import assert_bit_equal, assert_zero
-from problems import FusedLayer, Run, assert_rows, fused_layer, inside_nan, live, projections, randn
+from problems import Run, check_normalised, check_tracked, fused_layer, gate_of, live, norm_of, projections
 from sglang_gdn import ops
-from tolerances import limit
 
 LAYOUTS = ["contiguous", "interleaved"]
 IDS = [4, -1, 7, 0]
-EPS = 1e-6
-
-
-def gate_of(problem: FusedLayer, seed: int = 1) -> Tensor:
-    """z ``[N, HV, V]``; NaN where a row has no slot."""
-    heads, ids = problem.heads, problem.rows["cache_indices"]
-    gen = torch.Generator().manual_seed(seed)
-    z = randn(gen, len(ids), heads.HV, heads.V, dtype=problem.activation).to(problem.device)
-    z[ids < 0] = torch.nan
-    return inside_nan(z)
-
-
-def norm_of(problem: FusedLayer, dtype: torch.dtype = F32, activation: str = "silu", eps: float = EPS) -> dict:
-    weight = 1 + 0.3 * randn(torch.Generator().manual_seed(2), problem.heads.V)
-    return {
-        "norm_weight": weight.to(dtype).to(problem.device), "norm_activation": activation, "norm_eps": eps,
-    }  # fmt: skip
-
-
-def check_normalised(problem: FusedLayer, run: Run, z: Tensor, norm: dict) -> None:
-    expected = problem.expected_decode()
-    o = oracle.gated_norm(expected[0], z, norm["norm_weight"], norm["norm_eps"], norm["norm_activation"])
-    rows = (problem.rows["cache_indices"].cpu() >= 0).nonzero()[:, 0]
-    assert_rows(run.o, o, rows, limit(problem.device, "decode_o", problem.activation), "normalised o")
 
 
 def assert_same(actual: Run, expected: Run) -> None:
     assert_bit_equal(actual.o, expected.o, "o")
     assert_bit_equal(actual.ssm.storage, expected.ssm.storage, "ssm_pool")
     assert_bit_equal(actual.conv.storage, expected.conv.storage, "conv_pool")
-
-
-def check_tracked(run: Run, plain: Run, ids: Sequence[int], track: Sequence[int]) -> None:
-    """Tracked slots hold the new state of their rows, everything else what it would hold without tracking."""
-    for name, pool, before in (("ssm_pool", run.ssm, plain.ssm), ("conv_pool", run.conv, plain.conv)):
-        pairs = [(slot, to) for slot, to in zip(ids, track, strict=True) if slot >= 0 and to >= 0]
-        for slot, to in pairs:
-            assert_bit_equal(pool.tensor[to], before.tensor[slot], f"{name}, tracked slot {to}")
-            pool.tensor[to] = before.tensor[to]
-        assert_bit_equal(pool.storage, before.storage, name)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -9,7 +9,7 @@ import torch
 
 from cases import ACTIVATIONS, ASYMMETRIC, BF16, F32, SMALL, TRIPLE, name_of
 from compare import assert_bit_equal, assert_close, assert_zero
-from problems import fused_layer, offsets, projections, randn
+from problems import fused_layer, gate_of, norm_of, offsets, projections
 from sglang_gdn import _C, ops
 from sglang_gdn.errors import GdnFallbackError, GdnNoKernelError
 from sglang_gdn.stats import reset, stats
@@ -106,13 +106,8 @@ def test_composed_prefill_passes_every_option_on(device, state, request):
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
 def test_composed_decode_passes_every_option_on(device, layout, activation, act, request):
     problem = problem_of("gdn_decode", device, TRIPLE, act=act, conv=act)
-    gen = torch.Generator().manual_seed(1)
-    z = randn(gen, 3, TRIPLE.HV, TRIPLE.V, dtype=act).to(device)
-    z[1] = torch.nan
-    options = projections(problem, z, layout) | {
-        "norm_weight": randn(gen, TRIPLE.V).to(device), "norm_activation": activation, "norm_eps": 0.1, "scale": 0.3,
-        "track_slots": torch.tensor([3, 4, -1], device=device),
-    }  # fmt: skip
+    options = projections(problem, gate_of(problem), layout) | norm_of(problem, activation=activation, eps=0.1)
+    options |= {"scale": 0.3, "track_slots": torch.tensor([3, 4, -1], device=device)}
     fused = problem.decode(**options)
     request.getfixturevalue("without_fused_kernels")
     composed = problem.decode(**options)

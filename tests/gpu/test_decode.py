@@ -8,7 +8,7 @@ import torch
 import sglang_gdn
 from cases import ACTIVATIONS, BF16, F16, F32, ID_PATTERNS, RATIOS, STATES, Heads, name_of
 from compare import assert_bit_equal
-from problems import fused_layer
+from problems import check_normalised, check_tracked, fused_layer, gate_of, norm_of, projections
 from sglang_gdn import ops
 
 
@@ -78,6 +78,61 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch(heads, act, state):
             problem, **{name: x[row : row + 1] for name, x in (problem.tokens | problem.rows).items() if x is not None}
         )
         assert_same_bits((alone[0], alone[1][slot], alone[2][slot]), (o[row : row + 1], ssm[slot], conv[slot]))
+
+
+@pytest.mark.parametrize("heads", RATIOS, ids=str)
+@pytest.mark.parametrize("act", [F32, BF16], ids=name_of)
+def test_a_normalised_row_has_the_same_bits_alone_and_in_any_batch(heads, act):
+    problem = fused_layer("cuda", heads, batch=256, act=act, conv=act)
+    z, norm = gate_of(problem), norm_of(problem)
+    together = problem.decode(z=z, **norm)
+    for row in (slice(0, 1), slice(100, 101), slice(255, 256), slice(10, 40)):
+        tokens = {name: x[row] for name, x in problem.tokens.items()}
+        alone = problem.decode(**tokens, cache_indices=problem.rows["cache_indices"][row], z=z[row], **norm)
+        assert_bit_equal(alone.o, together.o[row], "o")
+
+
+@pytest.mark.parametrize("heads", RATIOS, ids=str)
+@pytest.mark.parametrize("batch", [1, 33, 127])
+@pytest.mark.parametrize("layout", ["contiguous", "interleaved"])
+def test_extras_on_both_sides_of_the_change_of_tiling(heads, batch, layout):
+    problem = fused_layer("cuda", heads, batch=batch, act=BF16, conv=BF16)
+    ids = problem.rows["cache_indices"].tolist()
+    problem.ssm, problem.conv = torch.cat([problem.ssm] * 2), torch.cat([problem.conv] * 2)
+    track = [len(problem.ssm) // 2 + slot if n % 3 else -1 for n, slot in enumerate(ids)]
+    z, norm = gate_of(problem), norm_of(problem)
+    run = problem.decode(
+        **projections(problem, z, layout), **norm, track_slots=torch.tensor(track, dtype=torch.int32, device="cuda")
+    )
+    check_normalised(problem, run, z, norm)
+    check_tracked(run, problem.decode(), ids, track)
+
+
+def test_200_normalised_repeats_have_the_same_bits():
+    problem = fused_layer("cuda", Heads(16, 32), batch=9, act=BF16, conv=BF16)
+    options = norm_of(problem) | {"z": gate_of(problem)}
+    first = run_bits(problem, **options)
+    for _ in range(200):
+        assert_same_bits(run_bits(problem, **options), first)
+
+
+def test_normalised_steps_back_to_back():
+    """A block's sums must not reach a block of the launch before or after."""
+    problem = fused_layer("cuda", Heads(4, 12), batch=40, act=BF16, conv=BF16)
+    options = norm_of(problem) | {"z": gate_of(problem)}
+    bits = []
+    for synchronise in (False, True):
+        ssm, conv, outputs = problem.ssm.clone(), problem.conv.clone(), []
+        for _ in range(40):
+            outputs.append(
+                ops.gdn_decode(
+                    **problem.tokens, **problem.rows, **problem.layer.kwargs(), **options, conv_pool=conv, ssm_pool=ssm
+                )
+            )
+            if synchronise:
+                torch.cuda.synchronize()
+        bits.append((torch.cat(outputs), ssm, conv))
+    assert_same_bits(*bits)
 
 
 @pytest.mark.parametrize("extra_pitch", [1, 2, 4, 96, 16384])
