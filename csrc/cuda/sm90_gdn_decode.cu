@@ -9,7 +9,6 @@
 namespace gdn::sm90 {
 namespace {
 
-constexpr int kMostBlocks = 8;      // of a portable cluster
 constexpr int kResidentBlocks = 4;  // on a multiprocessor
 
 // Whether all blocks of the finest tiling are resident at once: then latency counts, else bandwidth.

@@ -19,6 +19,8 @@ namespace gdn::sm90 {
 
 constexpr int kDecodeThreads = 2 * kHeadDim;  // one q or k channel each
 constexpr int kDecodeRows = 4;                // rows of state a warp takes at a time
+constexpr int kMostBlocks = 8;                // of a portable cluster
+constexpr int kMostRows = 64;                 // of a block
 constexpr int kMaxRatio = 4;
 
 struct DecodeParams {
@@ -60,23 +62,29 @@ struct DecodeChannel {
   }
 };
 
-// The sums of squares of a head's output, four rows each, as all blocks of a cluster receive them.
+// What the blocks of a cluster exchange for the norm: sums of squares of four outputs each, whatever the tiling.
 struct NormSums {
-  static constexpr int kRows = kDecodeRows;
+  static constexpr int kRows = 4;
   static constexpr int kPerHead = kHeadDim / kRows;  // one a lane
-  static_assert(kPerHead == kWarp);
+  static constexpr int kPerWarp = kMostRows / (kDecodeThreads / kWarp) / kRows;
+  static constexpr int kLanesPerSum = kWarp / kPerWarp;  // each sends it to one block
+  static_assert(kPerHead == kWarp && kLanesPerSum >= kMostBlocks);
 
   TransferBarrier barrier;
   float partial[kMaxRatio * kPerHead];
+  float gate[kMostRows];  // norm_weight act(z) of the rows of the block
 
   __device__ static uint32_t bytes(int ratio) { return ratio * kPerHead * sizeof(float); }
 
-  // o: of this lane's row, where each row is on four lanes side by side of both half warps.
-  __device__ void send(float o, int first_row, int lane) {
+  // o: of row `lane` of the warp, 0 past its last row.
+  __device__ void send(float o, int first_row, int warp_rows, int lane) {
     float sum = o * o;
-    sum += __shfl_xor_sync(kFullMask, sum, 4);
-    sum += __shfl_xor_sync(kFullMask, sum, 8);
-    if (lane < static_cast<int>(cluster_size())) store_to_peer(partial + first_row / kRows, barrier, lane, sum);
+    sum += __shfl_xor_sync(kFullMask, sum, 1);
+    sum += __shfl_xor_sync(kFullMask, sum, 2);
+    const int i = lane / kLanesPerSum, block = lane % kLanesPerSum;
+    sum = __shfl_sync(kFullMask, sum, i * kRows);
+    if (i * kRows < warp_rows && block < static_cast<int>(cluster_size()))
+      store_to_peer(partial + first_row / kRows + i, barrier, block, sum);
   }
 
   __device__ float rsqrt_of_mean(int head, float eps, int lane) const {
@@ -84,16 +92,22 @@ struct NormSums {
   }
 };
 
+// norm_weight act(z) of one of the r x 128 rows of a key head.
+__device__ inline float gate_of_row(const DecodeParams& p, int64_t n, int key_head, int row) {
+  const auto weight = Raw<AnyType>::load(p.norm_weight, row % kHeadDim);
+  const int64_t at = n * p.z_pitch + key_head * p.z_key_head + row / kHeadDim * p.z_value_head + row % kHeadDim;
+  const float z = Raw<AnyType>::load(p.z, at).to_float(p.z.dtype);
+  return weight.to_float(p.norm_weight.dtype) * (p.norm_silu ? silu(z) : sigmoid(z));
+}
+
 // T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
 // all of that is read at run time. kExtras: with norm_weight or track_slots.
 template <class State, class T, bool kExtras>
-__global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
-                                                  : kExtras                  ? 3
-                                                                             : 4)
+__global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2 : 4)
     sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
   constexpr int kRows = kDecodeRows;
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ NormSums norm_sums;                              // 520 B, kExtras only
+  __shared__ NormSums norm_sums;                              // 776 B, kExtras only
   float* const shared_qk = reinterpret_cast<float*>(shared);  // q, then k: 1 KB
   float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows: v, with a norm o in its place
   State* const staged = reinterpret_cast<State*>(shared_v + p.block_rows);
@@ -126,11 +140,6 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   if (has_v) v.conv.load(p.conv, v_channel);
   const auto A_log = Raw<AnyType>::load(p.A_log, value_head);
   const auto dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
-  // With a norm the first lanes of a warp store one row each.
-  const bool normalises = norm && has_state && lane < warp_rows;
-  const int norm_row = (group_row + lane) % kHeadDim;
-  Raw<AnyType> norm_weight, z;
-  if (normalises) norm_weight = Raw<AnyType>::load(p.norm_weight, norm_row);
   if (norm && thread == 0) norm_sums.barrier.expect(NormSums::bytes(p.ratio));
 
   State* const pool = static_cast<State*>(p.ssm_pool) +
@@ -140,14 +149,13 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   allow_next_kernel();
 
   const int64_t slot = load_slot(p.cache_indices, n);
-  const int64_t track_slot = kExtras && p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1;
+  // Loaded again where it is needed: a register fewer to hold meanwhile.
+  const auto track_slot = [&] { return kExtras && p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1; };
   const int64_t x = n * p.x_pitch;
   qk.x = Raw<T>::load(is_k ? p.k : p.q, x + qk_input);
   if (has_v) v.x = Raw<T>::load(p.v, x + v_input);
   const auto a = Raw<AnyType>::load(p.a, n * p.a_pitch + key_head * p.a_key_head + group_head);
   const auto b = Raw<AnyType>::load(p.b, n * p.b_pitch + key_head * p.b_key_head + group_head);
-  if (normalises)
-    z = Raw<AnyType>::load(p.z, n * p.z_pitch + key_head * p.z_key_head + group_head * p.z_value_head + norm_row);
   const int64_t out = (n * p.key_heads + key_head) * p.ratio * kHeadDim + rank * p.block_rows;
   if (slot < 0) {
     for (int i = thread; i < p.block_rows; i += kDecodeThreads) store_float<T>(p.out, out + i, 0.0f);
@@ -168,12 +176,18 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   }
   const float g = log_gate(A_log.to_float(p.A_log.dtype), a.to_float(p.a.dtype) + dt_bias.to_float(p.dt_bias.dtype));
   const Gate gate{expf(g), sigmoid(b.to_float(p.b.dtype))};
+  if (norm && thread < p.block_rows) norm_sums.gate[thread] = gate_of_row(p, n, key_head, rank * p.block_rows + thread);
   shared_qk[thread] = qk.output(p);
   if (has_v) shared_v[v_index] = v.output(p);
   __syncthreads();
   cluster_arrive();  // the windows of this block have been read
-  if (has_v) v.store_shifted(p, slot, track_slot, v_channel);
-  if (norm) cluster_wait();  // every block expects sums
+  if (has_v) v.store_shifted(p, slot, track_slot(), v_channel);
+  const auto shift_qk = [&] {
+    const int owner = thread * static_cast<int>(cluster_size()) / kDecodeThreads;
+    if (norm || owner == rank) cluster_wait();  // whole warps; with a norm, so that every block expects sums
+    if (owner == rank) qk.store_shifted(p, slot, track_slot(), qk_channel);
+  };
+  if constexpr (kExtras) shift_qk();  // earlier than it must be, to free registers
 
   if (has_state) {
     const KeyQuery token = KeyQuery::of(reinterpret_cast<const float4*>(shared_qk + kHeadDim)[lane],
@@ -198,13 +212,15 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const float d = RowMap<kRows>::d_of_row(result.d_scaled, j);
-        const float4 updated = updated_row(row[j], token.k, gate.decay, d);
-        store_four(target + j * kHeadDim, updated, aligned, p.short_kernel);
-        if (track_slot >= 0)
-          store_four(target + (track_slot - slot) * p.ssm_pitch + j * kHeadDim, updated, aligned, p.short_kernel);
+        row[j] = updated_row(row[j], token.k, gate.decay, d);
+        store_four(target + j * kHeadDim, row[j], aligned, p.short_kernel);
+      }
+      if (const int64_t track = track_slot(); track >= 0) {
+        State* const tracked = target + (track - slot) * p.ssm_pitch;
+#pragma unroll
+        for (int j = 0; j < kRows; ++j) store_four(tracked + j * kHeadDim, row[j], aligned, p.short_kernel);
       }
       if (norm) {
-        norm_sums.send(result.o, group_row + i * kRows, lane);
         __syncwarp();  // all lanes of the row have read v
         if (RowMap<kRows>::stores(lane)) *value = result.o;
       } else if (RowMap<kRows>::stores(lane)) {
@@ -213,21 +229,16 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
     }
   }
-  const int owner = thread * static_cast<int>(cluster_size()) / kDecodeThreads;
-  if (owner == rank) {  // whole warps
-    if (!norm) cluster_wait();
-    qk.store_shifted(p, slot, track_slot, qk_channel);
-  }
+  if constexpr (!kExtras) shift_qk();
   if (norm && has_state) {
-    norm_sums.barrier.wait();
+    const int row = warp_row + lane;
+    const bool has_row = lane < warp_rows;
     __syncwarp();  // o of all rows is in shared memory
+    const float o = has_row ? shared_v[row] : 0.0f;
+    norm_sums.send(o, group_row, warp_rows, lane);
+    norm_sums.barrier.wait();
     const float factor = norm_sums.rsqrt_of_mean(group_head, p.norm_eps, lane);
-    if (normalises) {
-      const float gate_input = z.to_float(p.z.dtype);
-      const float act = p.norm_silu ? silu(gate_input) : sigmoid(gate_input);
-      const float o = shared_v[warp_row + lane];
-      store_float<T>(p.out, out + warp_row + lane, o * factor * norm_weight.to_float(p.norm_weight.dtype) * act);
-    }
+    if (has_row) store_float<T>(p.out, out + row, o * factor * norm_sums.gate[row]);
   }
 }
 
