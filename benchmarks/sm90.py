@@ -107,11 +107,14 @@ class Layer:
         window = 2 * self.batch * self.channels * 3 * 2
         return state + window + self.batch * (self.channels + self.hv * D) * 2
 
+    def arguments(self, i: int) -> dict:
+        return {
+            "mixed_qkv": self.mixed_qkv, "a": self.a, "b": self.b, **self.weights, **self.sizes,
+            "conv_pool": self.conv, "ssm_pool": self.ssm, "cache_indices": self.indices[i],
+        }  # fmt: skip
+
     def decode(self, i: int) -> torch.Tensor:
-        return ops.gdn_decode(
-            self.mixed_qkv, self.a, self.b, **self.weights, **self.sizes, conv_pool=self.conv, ssm_pool=self.ssm,
-            cache_indices=self.indices[i], out=self.out,
-        )  # fmt: skip
+        return ops.gdn_decode(**self.arguments(i), out=self.out)
 
 
 def sglang_decode(layer: Layer, i: int) -> None:
@@ -237,14 +240,18 @@ def conv_rows(rate: float, facts: dict) -> list[dict]:
 
 
 def host_rows(facts: dict) -> list[dict]:
+    """Of the call alone, without what the caller does to name its arguments."""
     rows = []
     for hk, hv in HEADS[:2]:
         layer = Layer(hk, hv, 4)
-        us = host_us(layer.decode)
-        print(f"gdn_decode ({hk}, {hv}): {us:.1f} us of host time a call", flush=True)
-        shape = {"hk": hk, "hv": hv, "d": D, "batch": 4}
-        rows.append({"op": "gdn_decode", "shape": shape, "host_us": round(us, 2), "versions": facts,
-                     "date": datetime.date.today().isoformat()})  # fmt: skip
+        arguments = layer.arguments(0)
+        with torch.no_grad():
+            for out, options in (("given", {"out": layer.out}), ("allocated", {})):
+                us = host_us(lambda _, call=arguments | options: ops.gdn_decode(**call))
+                print(f"gdn_decode ({hk}, {hv}), out {out}: {us:.1f} us of host time a call", flush=True)
+                shape = {"hk": hk, "hv": hv, "d": D, "batch": 4, "out": out}
+                rows.append({"op": "gdn_decode", "shape": shape, "host_us": round(us, 2), "versions": facts,
+                             "date": datetime.date.today().isoformat()})  # fmt: skip
     return rows
 
 

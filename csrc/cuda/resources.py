@@ -1,6 +1,7 @@
-"""Prints registers, local and shared memory and the instruction mix of every SM90 kernel; fails if one uses the stack.
+"""Prints registers, shared memory, stack and the instruction mix of every SM90 kernel; fails if one uses local memory.
 
-Needs cuobjdump: that of the CUDA toolkit, or the one inside Triton's package.
+Takes object files of the build or the extension module. Needs cuobjdump: that of the CUDA toolkit, or the one inside
+Triton's package.
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ MIX = {
 }
 
 
-def find_cuobjdump(compiler: Path) -> str:
-    beside = compiler.resolve().parent / "cuobjdump"
-    if beside.exists():
+def find_cuobjdump(compiler: Path | None) -> str:
+    if compiler and (beside := compiler.resolve().parent / "cuobjdump").exists():
         return str(beside)
     if on_path := shutil.which("cuobjdump"):
         return on_path
@@ -68,7 +68,7 @@ def instruction_mix(sass: str) -> dict[str, Counter[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compiler", type=Path, required=True, help="nvcc")
+    parser.add_argument("--compiler", type=Path, help="nvcc, to find the tools beside it")
     parser.add_argument("objects", nargs="+")
     arguments = parser.parse_args()
     cuobjdump = find_cuobjdump(arguments.compiler)
@@ -76,7 +76,7 @@ def main() -> int:
     print(f"{'kernel':72} {'regs':>4} {'shared':>6} {'stack':>5} " + " ".join(f"{title:>5}" for title in titles))
     spilling = []
     for path in arguments.objects:
-        if not path.endswith(".cu.o"):
+        if path.endswith(".cpp.o"):
             continue
         mix = instruction_mix(output_of(cuobjdump, "--dump-sass", path))
         for symbol, registers, stack, shared, local in RESOURCES.findall(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if len(found) == 1:
         return found[0]
     return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"), "-Cbuild-dir=build/wheel")
+
+
+@pytest.fixture(scope="session")
+def members(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.fixture(scope="session")
+def extension(wheel: Path, members: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (name,) = [member for member in members if member.endswith(".so")]
+    return Path(zipfile.ZipFile(wheel).extract(name, tmp_path_factory.mktemp("extension")))
 
 
 @pytest.fixture(scope="session")

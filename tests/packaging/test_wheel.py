@@ -20,11 +20,6 @@ SYSTEM_LIBRARIES = ("ld-linux-", "libc.so.", "libm.so.", "libdl.so.", "libpthrea
 
 
 @pytest.fixture(scope="module")
-def members(wheel: Path) -> list[str]:
-    return zipfile.ZipFile(wheel).namelist()
-
-
-@pytest.fixture(scope="module")
 def metadata(wheel: Path) -> Message:
     return email.message_from_bytes(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/METADATA"))
 
@@ -32,12 +27,6 @@ def metadata(wheel: Path) -> Message:
 @pytest.fixture(scope="module")
 def tags(wheel: Path) -> list[str]:
     return email.message_from_bytes(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/WHEEL")).get_all("Tag", [])
-
-
-@pytest.fixture(scope="module")
-def extension(wheel: Path, members: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (name,) = [member for member in members if member.endswith(".so")]
-    return Path(zipfile.ZipFile(wheel).extract(name, tmp_path_factory.mktemp("extension")))
 
 
 def test_holds_the_package_and_nothing_else(members: list[str]) -> None:
