@@ -234,16 +234,18 @@ __device__ inline uint32_t cluster_index_x() {
   return index;
 }
 
-// A barrier in shared memory that opens once `bytes` have been stored to its block by store_to_peer.
+// A barrier in shared memory that opens once the bytes it expects have been stored to its block by store_to_peer.
 struct TransferBarrier {
   uint64_t state;
 
   __device__ uint32_t address() const { return static_cast<uint32_t>(__cvta_generic_to_shared(&state)); }
 
-  // By one thread. Peers see it after the next cluster barrier.
-  __device__ void expect(uint32_t bytes) {
+  // Both by one thread, with a block barrier between them and a cluster barrier before peers store.
+  __device__ void init() {
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(address()) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __device__ void expect(uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
   }
 

@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   if (has_v) v.conv.load(p.conv, v_channel);
   const auto A_log = Raw<AnyType>::load(p.A_log, value_head);
   const auto dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
-  if (norm && thread == 0) norm_sums.barrier.expect(NormSums::bytes(p.ratio));
+  if (norm && thread == 0) norm_sums.barrier.init();
 
   State* const pool = static_cast<State*>(p.ssm_pool) +
                       (static_cast<int64_t>(key_head) * p.ratio * kHeadDim + group_row) * kHeadDim + 4 * lane;
@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   shared_qk[thread] = qk.output(p);
   if (has_v) shared_v[v_index] = v.output(p);
   __syncthreads();
+  if (norm && thread == 0) norm_sums.barrier.expect(NormSums::bytes(p.ratio));
   cluster_arrive();  // the windows of this block have been read
   if (has_v) v.store_shifted(p, slot, track_slot(), v_channel);
   const auto shift_qk = [&] {
@@ -187,13 +188,13 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
     if (norm || owner == rank) cluster_wait();  // whole warps; with a norm, so that every block expects sums
     if (owner == rank) qk.store_shifted(p, slot, track_slot(), qk_channel);
   };
-  if constexpr (kExtras) shift_qk();  // earlier than it must be, to free registers
 
   if (has_state) {
     const KeyQuery token = KeyQuery::of(reinterpret_cast<const float4*>(shared_qk + kHeadDim)[lane],
                                         reinterpret_cast<const float4*>(shared_qk)[lane], true);
     const int lane_row = RowMap<kRows>::row_of_lane(lane);
     wait_for_own_copies();
+    if constexpr (kExtras) shift_qk();  // earlier than it must be, to free registers
     State* target = head;
     const State* source = own;
     float* value = shared_v + warp_row + lane_row;
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
     }
   }
-  if constexpr (!kExtras) shift_qk();
+  if (!kExtras || !has_state) shift_qk();
   if (norm && has_state) {
     const int row = warp_row + lane;
     const bool has_row = lane < warp_rows;
