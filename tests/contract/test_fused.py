@@ -161,7 +161,7 @@ def test_strict_forbids_composition_and_touches_nothing(device, op, without_fuse
         run(problem, op)
     conv.assert_untouched("conv_pool")
     ssm.assert_untouched("ssm_pool")
-    assert stats() == {"calls": {}, "fallbacks": {}}
+    assert stats() == {"calls": {}, "fallbacks": {}, "phases": {}}
 
 
 @pytest.mark.parametrize("op", PHASES)
@@ -174,7 +174,7 @@ def test_an_error_of_the_caller_is_no_reason_to_compose(device):
     problem = problem_of("gdn_prefill", device)
     with pytest.raises(ValueError, match="gdn_prefill: a must be"):
         problem.prefill(a=problem.tokens["a"][:, :-1])
-    assert stats() == {"calls": {}, "fallbacks": {}}
+    assert stats() == {"calls": {}, "fallbacks": {}, "phases": {}}
 
 
 def test_prefill_is_the_composition_of_public_operators(device):
