@@ -54,6 +54,7 @@ __all__ = [
     "gdn_commit",
     "gdn_decode",
     "gdn_fold",
+    "gdn_frontend",
     "gdn_gating",
     "gdn_prefill",
     "gdn_verify",
@@ -405,6 +406,70 @@ def fused_sigmoid_gating_delta_rule_update(
     )  # fmt: skip
     count_call(op, q.device.type)
     return out
+
+
+def gdn_frontend(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    conv_weight: Tensor,
+    conv_bias: Tensor | None = None,
+    A_log: Tensor,
+    dt_bias: Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    conv_pool: Tensor,
+    query_start_loc: Tensor,
+    cache_indices: Tensor,
+    has_initial_state: Tensor | None = None,
+    track_slots: Tensor | None = None,
+    track_lens: Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = True,
+    activation: str | None = "silu",
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The part of ``gdn_prefill`` before the chunk rule: conv, SiLU, split, l2norm of q and k, gates.
+
+    Equals ``causal_conv1d`` and ``gdn_gating``, then ``x * rsqrt(sum(x^2) + 1e-6)`` over each head of q and k as they
+    are stored.
+
+    Args:
+        mixed_qkv, a, b, conv_weight, conv_bias, A_log, dt_bias, num_k_heads, num_v_heads, head_k_dim, head_v_dim,
+            conv_pool, query_start_loc, cache_indices, has_initial_state, activation: as in ``gdn_prefill``.
+        track_slots, track_lens: as in ``causal_conv1d``.
+        use_qk_l2norm_in_kernel: False leaves q and k as the convolution stores them.
+        out: ``[T, D]`` contiguous, dtype of ``mixed_qkv``, which ``q``, ``k`` and ``v`` are views of; allocated if not
+            given.
+
+    Returns:
+        ``(q, k, v, g, beta)``, the arguments of ``chunk_gated_delta_rule``: ``[1, T, H, K]`` twice and
+        ``[1, T, HV, V]`` in the dtype of ``mixed_qkv``, ``[1, T, HV]`` float32 twice. Rows of slot -1 and those at and
+        after ``query_start_loc[N]`` are zero in q, k and v, and ordinary gates in g and beta.
+
+    Writes in place: the named slots of ``conv_pool``.
+    """
+    op = "gdn_frontend"
+    _check_inputs(
+        op, ("conv_bias", conv_bias), ("out", out), mixed_qkv=mixed_qkv, a=a, b=b, conv_weight=conv_weight,
+        A_log=A_log, dt_bias=dt_bias, conv_pool=conv_pool, query_start_loc=query_start_loc,
+    )  # fmt: skip
+    _check_heads(op, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    _check_flags(op, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel)
+    silu = _is_silu(op, activation)
+    if out is None:
+        out = mixed_qkv.new_empty(mixed_qkv.shape)
+    gates = torch.empty((2, *a.shape), dtype=torch.float32, device=a.device)
+    _C.gdn_frontend(
+        _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log, dt_bias,
+        mixed_qkv, a, b, conv_pool, query_start_loc, cache_indices, has_initial_state, track_slots, track_lens, out,
+        gates[0], gates[1], use_qk_l2norm_in_kernel, silu,
+    )  # fmt: skip
+    count_call(op, mixed_qkv.device.type)
+    q, k, v = _split_heads(out.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    return q, k, v, gates[0].unsqueeze(0), gates[1].unsqueeze(0)
 
 
 def gdn_prefill(

@@ -180,6 +180,19 @@ def fused_sigmoid_gating_delta_rule_update(layer: Layer) -> Comparison:
     return [(o[0], layer.o), (layer.ssm_pool, layer.ssm_pool_after)]
 
 
+def gdn_frontend(layer: Layer) -> Comparison:
+    q, k, v, g, beta = ops.gdn_frontend(
+        layer.mixed_qkv, layer.a, layer.b, **layer.weights, **HEADS, conv_pool=layer.conv_pool,
+        cache_indices=layer.cache_indices, **layer.packed_rows,
+    )  # fmt: skip
+    wanted = split_heads(layer.y)
+    normalised = [reference.l2norm(x).to(layer.y.dtype) for x in wanted[:2]]
+    return [
+        (q[0], normalised[0]), (k[0], normalised[1]), (v[0], wanted[2]), (g[0], layer.g), (beta[0], layer.beta),
+        (layer.conv_pool, layer.conv_pool_after),
+    ]  # fmt: skip
+
+
 def gdn_prefill(layer: Layer) -> Comparison:
     o = ops.gdn_prefill(layer.mixed_qkv, layer.a, layer.b, **layer.weights, **HEADS, **layer.pools, **layer.packed_rows)
     assert isinstance(o, Tensor)
@@ -246,6 +259,7 @@ CASES = {
     "fused_sigmoid_gating_delta_rule_update": Case(
         fused_sigmoid_gating_delta_rule_update, DECODE_LENGTHS, DECODE_LIMIT
     ),
+    "gdn_frontend": Case(gdn_frontend, PREFILL_LENGTHS, CONV_LIMIT, stale=True),
     "gdn_prefill": Case(gdn_prefill, PREFILL_LENGTHS, PREFILL_LIMIT, stale=True),
     "gdn_decode": Case(gdn_decode, DECODE_LENGTHS, DECODE_LIMIT),
     "gdn_verify": Case(gdn_verify, VERIFY_LENGTHS, DECODE_LIMIT),

@@ -58,6 +58,9 @@ ASYMMETRIC = [Heads(2, 6, 64, 128), Heads(2, 4, 128, 64), Heads(1, 2, 64, 64)]
 SMALL = small(2, 4)
 TRIPLE = small(2, 6)
 
+# Options of a layer as Qwen's have them, for which some kernels take 16 bytes at a time.
+QWEN = {"act": BF16, "conv": BF16, "bias": False}
+
 CHUNK_EDGES = [1, 2, 3, 4, 15, 16, 17, 63, 64, 65, 127, 128, 129]
 VARLEN = {
     "empty-middle": [128, 0, 128],

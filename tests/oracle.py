@@ -169,15 +169,23 @@ def split_heads(y: Tensor, layer) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v.unflatten(-1, (layer.HV, layer.V))
 
 
-def gdn_prefill(layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, track_slots=None, track_lens=None, **rows):
-    """-> Prefill, the conv pool afterwards. ``layer`` has the weights and head counts (``cases.Layer``)."""
+def gdn_frontend(layer, mixed_qkv, a, b, *, conv_pool, norm=True, **rows):
+    """-> (q, k, v, g, beta), the conv pool afterwards. ``layer`` has the weights and head counts (``cases.Layer``)."""
     y, conv_after = causal_conv1d(
-        mixed_qkv, layer.conv_weight, layer.conv_bias, conv_pool=conv_pool, track_slots=track_slots,
-        track_lens=track_lens, silu=layer.activation is not None, **rows,
-    )  # fmt: skip
-    q, k, v = split_heads(y.to(mixed_qkv.dtype), layer)
-    g, beta = gating(layer.A_log, a, b, layer.dt_bias)
-    return chunk_gated_delta_rule(q, k, v, g, beta, ssm_pool=ssm_pool, norm=True, **rows), conv_after
+        mixed_qkv, layer.conv_weight, layer.conv_bias, conv_pool=conv_pool, silu=layer.activation is not None, **rows
+    )
+    q, k, v = (f64(x) for x in split_heads(y.to(mixed_qkv.dtype), layer))
+    if norm:
+        q, k = l2norm(q), l2norm(k)
+    return (q, k, v, *gating(layer.A_log, a, b, layer.dt_bias)), conv_after
+
+
+def gdn_prefill(layer, mixed_qkv, a, b, *, conv_pool, ssm_pool, track_slots=None, track_lens=None, **rows):
+    """-> Prefill, the conv pool afterwards."""
+    tensors, conv_after = gdn_frontend(
+        layer, mixed_qkv, a, b, conv_pool=conv_pool, track_slots=track_slots, track_lens=track_lens, **rows
+    )
+    return chunk_gated_delta_rule(*tensors, ssm_pool=ssm_pool, **rows), conv_after
 
 
 def gdn_update(

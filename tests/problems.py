@@ -17,7 +17,7 @@ import oracle
 from cases import F32, SLOTS, Heads
 from compare import GuardedPool, assert_bit_equal, assert_close, assert_zero
 from sglang_gdn import ops
-from tolerances import draft_output_limit, fused_state_limit, limit
+from tolerances import GATE, draft_output_limit, fused_state_limit, limit
 
 
 def randn(gen: torch.Generator, *shape: int, dtype: torch.dtype = F32) -> Tensor:
@@ -79,6 +79,14 @@ def assert_rows(actual: Tensor, expected: Tensor, rows: Tensor, bound: float, wh
 def assert_slots(pool: GuardedPool, expected: Tensor, slots: list[int], bound: float, what: str) -> None:
     assert_close(pool.tensor[slots], expected[slots], bound, what)
     pool.assert_only_wrote(slots, what)
+
+
+def assert_gates(actual: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], rows: slice = slice(None)) -> None:
+    """g relative and beta absolute, for the rows that are tokens."""
+    g, beta, expected_g, expected_beta = (x[rows] for x in (*actual, *expected))
+    assert g.isfinite().all() and beta.isfinite().all()
+    assert ((g - expected_g).abs() <= GATE * expected_g.abs() + 1e-37).all()
+    assert ((beta - expected_beta).abs() <= GATE).all()
 
 
 def moved(values: dict[str, object], device: str) -> dict[str, object]:
@@ -196,8 +204,21 @@ def make_layer(
 
 
 @dataclass
+class Frontend:
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    g: Tensor
+    beta: Tensor
+    conv: GuardedPool
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in ("q", "k", "v", "g", "beta")}
+
+
+@dataclass
 class FusedLayer:
-    """``gdn_prefill``, ``gdn_decode`` and ``gdn_verify``: one layer, its two pools and the tokens of one call."""
+    """One layer, its two pools and the tokens of one call: the fused operators and ``gdn_frontend``."""
 
     device: str
     heads: Heads
@@ -237,6 +258,31 @@ class FusedLayer:
         bound = fused_state_limit(self.device, "prefill_state", self.ssm.dtype, self.activation)
         assert_slots(run.ssm, expected[0].pool, live(ids), bound, "ssm_pool")
         assert_slots(run.conv, expected[1].to(self.conv.dtype), live(ids), 0, "conv_pool")
+
+    def frontend(self, extra_pitch: int = 0, norm: bool = True, **changes) -> Frontend:
+        args = self.tokens | self.rows | changes
+        conv = GuardedPool(self.conv, self.device, extra_pitch)
+        out = torch.full(args["mixed_qkv"].shape, torch.nan, dtype=self.activation, device=self.device)
+        q, k, v, g, beta = ops.gdn_frontend(
+            **args, **self.layer.kwargs(), conv_pool=conv.tensor, use_qk_l2norm_in_kernel=norm, out=out
+        )
+        assert all(x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr() for x in (q, k, v))
+        return Frontend(q[0], k[0], v[0], g[0], beta[0], conv)
+
+    def check_frontend(self, run: Frontend, norm: bool = True, **changes) -> None:
+        args = self.tokens | self.rows | changes
+        (q, k, v, g, beta), after = oracle.gdn_frontend(self.layer, conv_pool=self.conv, norm=norm, **args)
+        ids = args["cache_indices"]
+        rows = token_rows(args["query_start_loc"], ids)
+        bound = limit(self.device, "conv", self.activation)
+        for name, actual, expected in (("q", run.q, q), ("k", run.k, k), ("v", run.v, v)):
+            assert actual.dtype == self.activation
+            assert_rows(actual, expected, rows, bound, name)
+        assert run.g.dtype == run.beta.dtype == F32
+        assert_gates((run.g.cpu(), run.beta.cpu()), (g, beta), slice(int(args["query_start_loc"][-1])))
+        tracked = args.get("track_slots")
+        slots = live(ids) + ([] if tracked is None else live(tracked))
+        assert_slots(run.conv, after.to(self.conv.dtype), slots, 0, "conv_pool")
 
     def decode(self, extra_pitch: int = 0, **changes) -> Run:
         args = self.tokens | self.rows | changes

@@ -151,6 +151,34 @@ void fused_sigmoid_gating_delta_rule_update(uintptr_t stream, PyTensor q, PyTens
   dispatch(args, args.v.numel(), stream);
 }
 
+void gdn_frontend(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
+                  PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
+                  PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor query_start_loc, PyTensor cache_indices,
+                  PyTensor has_initial_state, PyTensor track_slots, PyTensor track_lens, PyTensor qkv, PyTensor g,
+                  PyTensor beta, bool qk_l2norm, bool silu) {
+  GdnFrontendArgs args;
+  args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
+  READ_WEIGHT(args, conv_weight);
+  READ_WEIGHT(args, conv_bias);
+  READ_WEIGHT(args, A_log);
+  READ_WEIGHT(args, dt_bias);
+  READ(args, mixed_qkv);
+  READ(args, a);
+  READ(args, b);
+  READ(args, conv_pool);
+  READ(args, query_start_loc);
+  READ(args, cache_indices);
+  READ(args, has_initial_state);
+  READ(args, track_slots);
+  READ(args, track_lens);
+  args.qkv = TorchTensorReader::read(qkv, args.kOp, "out");
+  READ(args, g);
+  READ(args, beta);
+  args.qk_l2norm = qk_l2norm;
+  args.silu = silu;
+  dispatch(args, args.mixed_qkv.numel(), stream);
+}
+
 void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int64_t head_k_dim, int64_t head_v_dim,
                  PyTensor conv_weight, PyTensor conv_bias, PyTensor A_log, PyTensor dt_bias, PyTensor mixed_qkv,
                  PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor query_start_loc,
@@ -289,6 +317,7 @@ void for_each_registry(Visitor&& visit) {
   visit(GdnGatingArgs::kOp, KernelRegistry<GdnGatingArgs>::instance());
   visit(ChunkGatedDeltaRuleArgs::kOp, KernelRegistry<ChunkGatedDeltaRuleArgs>::instance());
   visit(FusedSigmoidGatingDeltaRuleUpdateArgs::kOp, KernelRegistry<FusedSigmoidGatingDeltaRuleUpdateArgs>::instance());
+  visit(GdnFrontendArgs::kOp, KernelRegistry<GdnFrontendArgs>::instance());
   visit(GdnPrefillArgs::kOp, KernelRegistry<GdnPrefillArgs>::instance());
   visit(GdnDecodeArgs::kOp, KernelRegistry<GdnDecodeArgs>::instance());
   visit(GdnVerifyArgs::kOp, KernelRegistry<GdnVerifyArgs>::instance());
@@ -399,6 +428,7 @@ NB_MODULE(_C, m) {
   m.def("gdn_gating", &gdn_gating);
   m.def("chunk_gated_delta_rule", &chunk_gated_delta_rule);
   m.def("fused_sigmoid_gating_delta_rule_update", &fused_sigmoid_gating_delta_rule_update);
+  m.def("gdn_frontend", &gdn_frontend);
   m.def("gdn_prefill", &gdn_prefill);
   m.def("gdn_decode", &gdn_decode);
   m.def("gdn_verify", &gdn_verify);

@@ -69,14 +69,14 @@ struct Share {
 
 // What the convolutions of all fused operators have in common.
 template <class Conv, class Args>
-Conv convolution_on_scratch(const Args& args) {
+Conv convolution_into(const TensorRef& out, const Args& args) {
   Conv conv;
   conv.x = args.mixed_qkv;
   conv.weight = args.weights.conv_weight;
   conv.bias = args.weights.conv_bias;
   conv.conv_pool = args.conv_pool;
   conv.cache_indices = args.cache_indices;
-  conv.out = args.qkv_scratch;
+  conv.out = out;
   conv.silu = args.silu;
   return conv;
 }
@@ -99,8 +99,8 @@ FusedSigmoidGatingDeltaRuleUpdateArgs delta_rule_on(const TensorRef& qkv, const 
 
 }  // namespace
 
-CausalConv1dArgs convolution_of(const GdnPrefillArgs& args) {
-  auto conv = convolution_on_scratch<CausalConv1dArgs>(args);
+CausalConv1dArgs convolution_of(const GdnFrontendArgs& args) {
+  auto conv = convolution_into<CausalConv1dArgs>(args.qkv, args);
   conv.query_start_loc = args.query_start_loc;
   conv.has_initial_state = args.has_initial_state;
   conv.track_slots = args.track_slots;
@@ -108,15 +108,36 @@ CausalConv1dArgs convolution_of(const GdnPrefillArgs& args) {
   return conv;
 }
 
-GdnGatingArgs gates_of(const GdnPrefillArgs& args) {
+GdnGatingArgs gates_of(const GdnFrontendArgs& args) {
   GdnGatingArgs gating;
   gating.A_log = args.weights.A_log;
   gating.a = args.a;
   gating.b = args.b;
   gating.dt_bias = args.weights.dt_bias;
-  gating.g = args.g_scratch;
-  gating.beta = args.beta_scratch;
+  gating.g = args.g;
+  gating.beta = args.beta;
   return gating;
+}
+
+GdnFrontendArgs frontend_of(const GdnPrefillArgs& args) {
+  GdnFrontendArgs frontend;
+  frontend.heads = args.heads;
+  frontend.weights = args.weights;
+  frontend.mixed_qkv = args.mixed_qkv;
+  frontend.a = args.a;
+  frontend.b = args.b;
+  frontend.conv_pool = args.conv_pool;
+  frontend.query_start_loc = args.query_start_loc;
+  frontend.cache_indices = args.cache_indices;
+  frontend.has_initial_state = args.has_initial_state;
+  frontend.track_slots = args.track_slots;
+  frontend.track_lens = args.track_lens;
+  frontend.qkv = args.qkv_scratch;
+  frontend.g = args.g_scratch;
+  frontend.beta = args.beta_scratch;
+  frontend.qk_l2norm = false;
+  frontend.silu = args.silu;
+  return frontend;
 }
 
 ChunkGatedDeltaRuleArgs chunk_rule_of(const GdnPrefillArgs& args) {
@@ -225,7 +246,7 @@ GdnCommitArgs tracking_of(const GdnDecodeArgs& args) {
 }
 
 CausalConv1dUpdateArgs convolution_of(const GdnVerifyArgs& args) {
-  auto conv = convolution_on_scratch<CausalConv1dUpdateArgs>(args);
+  auto conv = convolution_into<CausalConv1dUpdateArgs>(args.qkv_scratch, args);
   conv.parent_tokens = args.parent_tokens;
   conv.intermediate_conv_window = args.intermediate_conv_window;
   conv.intermediate_state_indices = args.intermediate_state_indices;

@@ -6,8 +6,11 @@ namespace gdn {
 
 // The fused operators as calls of the stand-alone ones on the scratch tensors: for backends that run these one after
 // the other, with equal bits.
-CausalConv1dArgs convolution_of(const GdnPrefillArgs& args);
-GdnGatingArgs gates_of(const GdnPrefillArgs& args);
+CausalConv1dArgs convolution_of(const GdnFrontendArgs& args);
+GdnGatingArgs gates_of(const GdnFrontendArgs& args);
+
+// q and k are normalised in the chunk rule, which need not round them in between.
+GdnFrontendArgs frontend_of(const GdnPrefillArgs& args);
 ChunkGatedDeltaRuleArgs chunk_rule_of(const GdnPrefillArgs& args);
 
 // The inputs of a decode step as views of one form, whatever the layout of the projections; unit stride on the last

@@ -102,6 +102,27 @@ struct GdnLayerWeights {
   TensorRef dt_bias;      // [HV]
 };
 
+// What precedes the chunk rule in a prefill: convolution, split, l2norm of q and k, gates.
+struct GdnFrontendArgs {
+  static constexpr const char* kOp = "gdn_frontend";
+  GdnHeads heads;
+  GdnLayerWeights weights;
+  TensorRef mixed_qkv;          // [T, D] channel order q, k, v; unit stride on D, any row pitch
+  TensorRef a;                  // [T, HV], unit stride on HV
+  TensorRef b;                  // [T, HV], unit stride on HV
+  TensorRef conv_pool;          // [slots, D, W-1]
+  TensorRef query_start_loc;    // [N+1]
+  TensorRef cache_indices;      // [N]
+  TensorRef has_initial_state;  // optional [N] bool
+  TensorRef track_slots;        // optional [N]: conv window destination, as in CausalConv1dArgs
+  TensorRef track_lens;         // [N], present iff track_slots is
+  TensorRef qkv;                // [T, D] dtype of mixed_qkv, contiguous; rows >= query_start_loc[N] become zero
+  TensorRef g;                  // [T, HV] f32 contiguous
+  TensorRef beta;               // [T, HV] f32 contiguous
+  bool qk_l2norm = true;
+  bool silu = true;
+};
+
 struct GdnPrefillArgs {
   static constexpr const char* kOp = "gdn_prefill";
   GdnHeads heads;

@@ -266,14 +266,20 @@ Specialization specialize(const char* op, const TensorRef& main) {
 }
 
 Specialization specialize(const char* op, const TensorRef& main, const GdnHeads& heads, const TensorRef& conv_weight,
-                          const TensorRef& conv_pool, const TensorRef& ssm_pool) {
+                          const TensorRef& conv_pool) {
   Specialization spec = specialize(op, main);
-  spec.state = ssm_pool.dtype;
   spec.conv = conv_pool.dtype;
   spec.head_k_dim = heads.head_k_dim;
   spec.head_v_dim = heads.head_v_dim;
   spec.ratio = heads.ratio();
   spec.conv_width = conv_weight.shape[1];
+  return spec;
+}
+
+Specialization specialize(const char* op, const TensorRef& main, const GdnHeads& heads, const TensorRef& conv_weight,
+                          const TensorRef& conv_pool, const TensorRef& ssm_pool) {
+  Specialization spec = specialize(op, main, heads, conv_weight, conv_pool);
+  spec.state = ssm_pool.dtype;
   return spec;
 }
 
@@ -383,6 +389,25 @@ Specialization validate(const FusedSigmoidGatingDeltaRuleUpdateArgs& args) {
   spec.ratio = value_heads / key_heads;
   spec.draft_tokens = drafts;
   return spec;
+}
+
+Specialization validate(const GdnFrontendArgs& args) {
+  const Checker check(args.kOp, "mixed_qkv", args.mixed_qkv);
+  check_heads(check, args.heads);
+  const GdnHeads& heads = args.heads;
+  check.tensor("mixed_qkv", args.mixed_qkv, kFloats, {kAny, heads.conv_dim()}, "T, D", Dense::last);
+  const int64_t tokens = args.mixed_qkv.shape[0];
+  const DType act = args.mixed_qkv.dtype;
+  check.tensor("a", args.a, kFloats, {tokens, heads.num_v_heads}, "T, HV", Dense::last);
+  check.tensor("b", args.b, kFloats, {tokens, heads.num_v_heads}, "T, HV", Dense::last);
+  check_layer_weights(check, args.weights, heads, act);
+  check_conv_pool(check, args.conv_pool, heads.conv_dim(), args.weights.conv_weight.shape[1] - 1);
+  const int64_t rows = check_query_start_loc(check, args.query_start_loc);
+  check_indices(check, "cache_indices", args.cache_indices, rows);
+  check.optional("has_initial_state", args.has_initial_state, kBool, {rows}, "N", Dense::all);
+  check_conv_tracking(check, args.track_slots, args.track_lens, rows);
+  check.tensor("out", args.qkv, {act}, {tokens, heads.conv_dim()}, "T, D", Dense::all);
+  return specialize(args.kOp, args.mixed_qkv, heads, args.weights.conv_weight, args.conv_pool);
 }
 
 Specialization validate(const GdnPrefillArgs& args) {

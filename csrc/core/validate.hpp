@@ -11,6 +11,7 @@ Specialization validate(const CausalConv1dUpdateArgs& args);
 Specialization validate(const GdnGatingArgs& args);
 Specialization validate(const ChunkGatedDeltaRuleArgs& args);
 Specialization validate(const FusedSigmoidGatingDeltaRuleUpdateArgs& args);
+Specialization validate(const GdnFrontendArgs& args);
 Specialization validate(const GdnPrefillArgs& args);
 Specialization validate(const GdnDecodeArgs& args);
 Specialization validate(const GdnVerifyArgs& args);

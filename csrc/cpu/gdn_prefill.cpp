@@ -11,8 +11,7 @@
 namespace gdn::cpu::GDN_CPU_ISA {
 
 void gdn_prefill(const GdnPrefillArgs& args) {
-  causal_conv1d(convolution_of(args));
-  gdn_gating(gates_of(args));
+  gdn_frontend(frontend_of(args));
   chunk_gated_delta_rule(chunk_rule_of(args));
 }
 

@@ -105,6 +105,7 @@ void register_cpu_kernels() {
   cpu::add<GdnGatingArgs, &IsaKernels::gdn_gating>(gating);
   cpu::add<ChunkGatedDeltaRuleArgs, &IsaKernels::chunk_gated_delta_rule>(delta);
   cpu::add<FusedSigmoidGatingDeltaRuleUpdateArgs, &IsaKernels::fused_sigmoid_gating_delta_rule_update>(delta);
+  cpu::add<GdnFrontendArgs, &IsaKernels::gdn_frontend>(layer);
   cpu::add<GdnPrefillArgs, &IsaKernels::gdn_prefill>(layer);
   cpu::add<GdnDecodeArgs, &IsaKernels::gdn_decode>(decode);
   cpu::add<GdnVerifyArgs, &IsaKernels::gdn_verify>(layer);

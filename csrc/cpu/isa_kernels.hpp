@@ -17,6 +17,7 @@ struct IsaKernels {
   void (*gdn_gating)(const GdnGatingArgs&);
   void (*chunk_gated_delta_rule)(const ChunkGatedDeltaRuleArgs&);
   void (*fused_sigmoid_gating_delta_rule_update)(const FusedSigmoidGatingDeltaRuleUpdateArgs&);
+  void (*gdn_frontend)(const GdnFrontendArgs&);
   void (*gdn_prefill)(const GdnPrefillArgs&);
   void (*gdn_decode)(const GdnDecodeArgs&);
   void (*gdn_verify)(const GdnVerifyArgs&);
@@ -33,6 +34,7 @@ void causal_conv1d_update(const CausalConv1dUpdateArgs& args);
 void gdn_gating(const GdnGatingArgs& args);
 void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args);
 void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpdateArgs& args);
+void gdn_frontend(const GdnFrontendArgs& args);
 void gdn_prefill(const GdnPrefillArgs& args);
 void gdn_decode(const GdnDecodeArgs& args);
 void gdn_verify(const GdnVerifyArgs& args);

@@ -12,6 +12,7 @@ const IsaKernels kernels = {
     gdn_gating,
     chunk_gated_delta_rule,
     fused_sigmoid_gating_delta_rule_update,
+    gdn_frontend,
     gdn_prefill,
     gdn_decode,
     gdn_verify,

@@ -92,6 +92,14 @@ def layer_call(problem, *out_shape):
     }  # fmt: skip
 
 
+def gdn_frontend(device):
+    problem = fused_layer(device, SMALL, lens=[4, 3], ids=[3, 0], initial=[True, False])
+    return problem.tokens | problem.rows | problem.layer.kwargs() | {
+        "conv_pool": problem.conv, "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
+        "out": torch.full_like(problem.tokens["mixed_qkv"], torch.nan),
+    }  # fmt: skip
+
+
 def gdn_prefill(device):
     problem = fused_layer(device, SMALL, lens=[4, 3], ids=[3, 0], initial=[True, False])
     return layer_call(problem, 1, 7) | {
@@ -160,7 +168,7 @@ VALID: dict[str, Callable] = {
     f.__name__: f
     for f in (
         causal_conv1d, causal_conv1d_update, gdn_gating, chunk_gated_delta_rule,
-        fused_sigmoid_gating_delta_rule_update, gdn_prefill, gdn_decode, gdn_verify, gdn_commit,
+        fused_sigmoid_gating_delta_rule_update, gdn_frontend, gdn_prefill, gdn_decode, gdn_verify, gdn_commit,
         gdn_fold,
     )
 }  # fmt: skip
@@ -225,6 +233,12 @@ RULES: dict[str, dict[str, Rule]] = {
         "ssm_pool": SSM_POOL, "cache_indices": SLOT_IDS, "parent_tokens": PARENTS,
         "intermediate_ssm": INTERMEDIATE["intermediate_ssm"], "intermediate_state_indices": SLOT_IDS,
         "out": Rule(fixed=(0, 1, 2, 3), required=False, dtypes=OTHER_FLOATS),
+    },
+    "gdn_frontend": {
+        "mixed_qkv": Rule(fixed=(1,), dense=LAST), "a": Rule(fixed=(0, 1), dense=LAST),
+        "b": Rule(fixed=(0, 1), dense=LAST), **{name: rule for name, rule in LAYER.items() if name != "ssm_pool"},
+        "query_start_loc": OFFSETS, "has_initial_state": FLAGS, "track_slots": TRACK["track_slots"],
+        "track_lens": TRACK["track_lens"], "out": Rule(fixed=(0, 1), required=False, dtypes=OTHER_FLOATS),
     },
     "gdn_prefill": {
         "mixed_qkv": Rule(fixed=(1,), dense=LAST), "a": Rule(fixed=(0, 1), dense=LAST),
@@ -401,7 +415,8 @@ def test_slots_that_overlap_in_memory(device, op, pool):
 # Which argument an absent partner is missed at.
 TOGETHER = [
     ("causal_conv1d", "conv_pool", "cache_indices"), ("causal_conv1d", "track_slots", "track_lens"),
-    ("gdn_prefill", "track_slots", "track_lens"), ("gdn_prefill", "track_state", "track_chunk_idx"),
+    ("gdn_frontend", "track_slots", "track_lens"), ("gdn_prefill", "track_slots", "track_lens"),
+    ("gdn_prefill", "track_state", "track_chunk_idx"),
     ("chunk_gated_delta_rule", "track_state", "track_chunk_idx"),
     ("causal_conv1d_update", "intermediate_conv_window", "intermediate_state_indices"),
     ("fused_sigmoid_gating_delta_rule_update", "intermediate_ssm", "intermediate_state_indices"),
@@ -418,7 +433,9 @@ def test_arguments_that_come_together(device, op, first, second):
         refused(op, call, missing, errors.GdnValueError)
 
 
-@pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_update", "gdn_prefill", "gdn_decode", "gdn_verify"])
+@pytest.mark.parametrize(
+    "op", ["causal_conv1d", "causal_conv1d_update", "gdn_frontend", "gdn_prefill", "gdn_decode", "gdn_verify"]
+)
 class TestConvolution:
     def test_width(self, device, op):
         weight = "weight" if op.startswith("causal") else "conv_weight"
@@ -445,18 +462,23 @@ class TestConvolution:
         assert "'silu'" in refused(op, call, "activation", errors.GdnValueError)
 
 
-@pytest.mark.parametrize("op", ["gdn_prefill", "gdn_decode", "gdn_verify"])
+LAYER_OPERATORS = ["gdn_prefill", "gdn_decode", "gdn_verify"]
+
+
 class TestLayer:
+    @pytest.mark.parametrize("op", ["gdn_frontend", *LAYER_OPERATORS])
     @pytest.mark.parametrize(("H", "HV"), [(3, 4), (0, 4), (2, 0), (-2, 4), (4, 2)])
     def test_head_counts(self, device, op, H, HV):
         call = VALID[op](device) | {"num_k_heads": H, "num_v_heads": HV, "out": None}
         refused(op, call, "num_v_heads", errors.GdnValueError)
 
+    @pytest.mark.parametrize("op", ["gdn_frontend", *LAYER_OPERATORS])
     @pytest.mark.parametrize("name", ["head_k_dim", "head_v_dim"])
     @pytest.mark.parametrize("size", [0, -64])
     def test_head_sizes(self, device, op, name, size):
         refused(op, VALID[op](device) | {name: size, "out": None}, name, errors.GdnValueError)
 
+    @pytest.mark.parametrize("op", LAYER_OPERATORS)
     def test_state_with_sides_swapped(self, device, op):
         """[.., K, V] where [.., V, K] is wanted is seen whenever K and V differ."""
         size = {"gdn_prefill": {"lens": [4]}, "gdn_decode": {"batch": 1}, "gdn_verify": {"batch": 1, "drafts": 3}}[op]
@@ -495,6 +517,10 @@ SCALARS = {
     },
     "fused_sigmoid_gating_delta_rule_update": {
         "scale": ("1",), "use_qk_l2norm_in_kernel": FLAG, "disable_state_update": FLAG,
+    },
+    "gdn_frontend": {
+        "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT,
+        "use_qk_l2norm_in_kernel": FLAG,
     },
     "gdn_prefill": {
         "num_k_heads": COUNT, "num_v_heads": COUNT, "head_k_dim": COUNT, "head_v_dim": COUNT, "scale": ("1",),
@@ -587,9 +613,9 @@ def test_a_batch_with_offsets(device):
 
 
 def test_offsets_without_a_single_element(device):
-    for op, name in (("causal_conv1d", "query_start_loc"), ("gdn_prefill", "query_start_loc")):
-        call = VALID[op](device) | {name: torch.empty(0, dtype=torch.int32, device=device)}
-        refused(op, call, name, errors.GdnValueError)
+    for op in ("causal_conv1d", "gdn_frontend", "gdn_prefill"):
+        call = VALID[op](device) | {"query_start_loc": torch.empty(0, dtype=torch.int32, device=device)}
+        refused(op, call, "query_start_loc", errors.GdnValueError)
 
 
 @pytest.mark.parametrize("option", ["has_initial_state", "track_slots"])

@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 import oracle
 from cases import ACTIVATIONS, BF16, F16, F32, name_of
 from compare import assert_bit_equal
-from problems import randn
+from problems import assert_gates, randn
 from sglang_gdn import ops
 from tolerances import GATE
 
@@ -27,13 +27,6 @@ def inputs(tokens, value_heads, dtype=F32):
         (randn(gen, value_heads) + 1), randn(gen, tokens, value_heads, dtype=dtype),
         randn(gen, tokens, value_heads, dtype=dtype), randn(gen, value_heads),
     ]  # fmt: skip
-
-
-def assert_gates(actual, expected):
-    (g, beta), (expected_g, expected_beta) = actual, expected
-    assert g.isfinite().all() and beta.isfinite().all()
-    assert ((g - expected_g).abs() <= GATE * expected_g.abs() + 1e-37).all()
-    assert ((beta - expected_beta).abs() <= GATE).all()
 
 
 @pytest.mark.parametrize("dtype", ACTIVATIONS, ids=name_of)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cases import ACTIVATIONS, CONV_WIDTHS, GATES, INDEX_DTYPES, STATES, Heads, small
+from cases import ACTIVATIONS, BF16, CONV_WIDTHS, F16, F32, GATES, INDEX_DTYPES, QWEN, STATES, Heads, small
 from compare import assert_bit_equal
 from problems import delta_rule, fused_layer, offsets, update
 from sglang_gdn import ops
@@ -68,6 +68,30 @@ def test_layer_prefill_is_close_to_the_oracle(device, batch, heads, dtype, width
         activation=activation, seed=seed, conv=dtype["act"], **dtype,
     )  # fmt: skip
     problem.check_prefill(problem.prefill(), problem.expected_prefill())
+
+
+@examples
+@given(
+    batch=batches(), heads=st.sampled_from([Heads(1, 1), Heads(1, 3), Heads(2, 4), Heads(1, 2, 64, 128)]),
+    options=st.sampled_from([{"act": F32}, {"act": F16, "conv": F32, "width": 3}, {"act": BF16}, QWEN]),
+    norm=st.booleans(), index_dtype=st.sampled_from(INDEX_DTYPES), pad_tokens=st.integers(0, 70),
+    extra_pitch=st.sampled_from([0, 8, 3]), tracked=st.data(), seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_frontend_is_close_to_the_oracle(
+    device, batch, heads, options, norm, index_dtype, pad_tokens, extra_pitch, tracked, seed
+):
+    problem = fused_layer(
+        device, heads, lens=batch.lens, ids=batch.ids, initial=batch.initial, index_dtype=index_dtype,
+        pad_tokens=pad_tokens, seed=seed, **options,
+    )  # fmt: skip
+    spare = [slot for slot in range(len(problem.conv)) if slot not in batch.ids]
+    track_slots = [spare.pop() if i >= 0 and spare and tracked.draw(st.booleans()) else -1 for i in batch.ids]
+    track_lens = [tracked.draw(st.integers(0, n)) for n in batch.lens]
+    changes = {
+        "track_slots": torch.tensor(track_slots, dtype=index_dtype, device=device),
+        "track_lens": torch.tensor(track_lens, dtype=index_dtype, device=device),
+    }
+    problem.check_frontend(problem.frontend(extra_pitch, norm, **changes), norm, **changes)
 
 
 @examples
