@@ -1,12 +1,12 @@
 #include <utility>
 
 #include "core/registry.hpp"
-#include "cuda/sm90_causal_conv1d.hpp"
 #include "cuda/sm90_causal_conv1d_update.hpp"
 #include "cuda/sm90_delta_update.hpp"
 #include "cuda/sm90_gdn_commit.hpp"
 #include "cuda/sm90_gdn_decode.hpp"
 #include "cuda/sm90_gdn_fold.hpp"
+#include "cuda/sm90_gdn_frontend.hpp"
 #include "cuda/sm90_gdn_gating.hpp"
 #include "cuda/sm90_gdn_verify.hpp"
 
@@ -52,6 +52,7 @@ void register_sm90_kernels() {
   add("sm90_causal_conv1d", {}, sm90::causal_conv1d);
   add("sm90_causal_conv1d_update", {}, sm90::causal_conv1d_update);
   add("sm90_gdn_gating", {}, sm90::gdn_gating);
+  add("sm90_gdn_frontend", heads_up_to_128(), sm90::gdn_frontend);
   add("sm90_delta_update", heads_up_to_128(), sm90::fused_sigmoid_gating_delta_rule_update);
   add("sm90_gdn_decode", heads_of_128(), sm90::gdn_decode);
   add("sm90_gdn_verify", record_of_128(), sm90::gdn_verify);

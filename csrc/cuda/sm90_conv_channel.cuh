@@ -22,6 +22,13 @@ struct ConvLayer {
   bool silu;
 };
 
+// The activation of one output, before it is rounded.
+template <class T>
+__device__ inline float activated(const ConvLayer& layer, float y) {
+  if (!layer.silu) return y;
+  return std::is_same_v<T, AnyType> && layer.activation == DType::f32 ? silu(y) : fast_silu(y);
+}
+
 // The weights of one channel, as they lie in memory until they are used.
 template <class T>
 struct ConvChannel {
@@ -64,9 +71,7 @@ struct ConvChannel {
     float y = layer.bias.data ? raw_bias.to_float(layer.bias.dtype) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kMaxWindow; ++j) y = fmaf(weight[j], window[j], y);
-    y = fmaf(weight[kMaxWindow], x, y);
-    if (layer.silu) y = kAny && layer.activation == DType::f32 ? silu(y) : fast_silu(y);
-    return round_to<T>(layer.activation, y);
+    return round_to<T>(layer.activation, activated<T>(layer, fmaf(weight[kMaxWindow], x, y)));
   }
 };
 

@@ -93,12 +93,24 @@ __device__ inline void store_float(FloatPtr p, int64_t i, float x) {
   }
 }
 
+// Two values as bf16 in one word.
+__device__ inline uint32_t pack_bf16(float lower, float upper) {
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(upper), "f"(lower));
+  return bits;
+}
+
+// NOTE: the conversion of one value runs on the slow unit of exp and 1/x, that of two does not. The upper half of the
+// word is the float.
+__device__ inline float round_to_bf16(float x) { return __uint_as_float(pack_bf16(0.0f, x)); }
+
 template <class T>
 __device__ inline float round_to(DType dtype, float x) {
+  if constexpr (std::is_same_v<T, bf16>) return round_to_bf16(x);
   if constexpr (!std::is_same_v<T, AnyType>) return to_float(from_float<T>(x));
   switch (dtype) {
     case DType::bf16:
-      return to_float(from_float<bf16>(x));
+      return round_to_bf16(x);
     case DType::f16:
       return to_float(from_float<f16>(x));
     default:
@@ -182,7 +194,27 @@ __device__ inline void copy_four_async(T* shared, const T* global, bool aligned)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(address), "l"(global) : "memory");
 }
 
+// Copies 16 bytes the same way.
+__device__ inline void copy_words_async(uint4* shared, const uint4* global) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
+}
+
+// Ends a group of this thread's copies.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kNewest groups of this thread's copies are under way.
+template <int kNewest>
+__device__ inline void wait_for_older_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+}
 __device__ inline void wait_for_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// NOTE: predicated inside, because a branch around a store splits the code that the compiler could interleave.
+__device__ inline void store_words_if(bool wanted, uint4* p, uint4 x) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.u32 [%4], {%0, %1, %2, %3}; }" ::"r"(x.x),
+               "r"(x.y), "r"(x.z), "r"(x.w), "l"(p), "r"(static_cast<int>(wanted))
+               : "memory");
+}
 
 // NOTE: a kernel whose last stores pass by the L1 cache ends some 0.3 us sooner, which counts in short kernels; in long
 // ones plain stores reach 1 to 2 % more bandwidth.
@@ -280,8 +312,14 @@ __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acqui
 // Divisions are approximate, within 2 units in the last place: the exact one branches.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 __device__ inline float silu(float x) { return __fdividef(x, 1.0f + expf(-x)); }
-// The exponential is within 1e-6 for |x| < 20: enough where the result is rounded to 16 bits.
-__device__ inline float fast_silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+// The exponential is within 1e-6 for |x| < 20: enough where the result is rounded to 16 bits. Subnormals count as zero.
+__device__ inline float fast_silu(float x) {
+  constexpr float kLog2E = 1.44269504f;
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -kLog2E));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+  return x * inverse;
+}
 
 // g = -exp(A_log) softplus(x) with softplus linear above 20.
 __device__ inline float log_gate(float A_log, float x) {
