@@ -1,10 +1,12 @@
-"""Times the SM90 kernels on one Hopper GPU; writes ``decode.json``, ``verify.json``, ``conv1d.json`` and ``host.json``.
+"""Times the SM90 kernels on one Hopper GPU; writes ``decode.json``, ``verify.json``, ``conv1d.json``,
+``frontend.json`` and ``host.json``.
 
 Every time is the median of CUDA-graph replays. A graph holds many launches that each work on other slots, so that
 states come from HBM as they do between the layers of a model. Floors are bytes at the rate of an in-place update.
 
-``--peers`` also times SGLang's convolution update with its packed decode (two kernels) and FlashInfer's decode (no
-convolution), from wherever Python finds them, on the same tensors.
+``--peers`` also times others on the same tensors, from wherever Python finds them: for decode, SGLang's convolution
+update with its packed decode (two kernels) and FlashInfer's decode (no convolution); for the front-end, SGLang's
+convolution, split, l2norm and gating kernels.
 """
 
 from __future__ import annotations
@@ -239,6 +241,90 @@ def conv_rows(rate: float, facts: dict) -> list[dict]:
     return rows
 
 
+class Frontend:
+    """Everything before the chunk rule, on the columns of a projection that also holds z."""
+
+    COPIES = 4  # of the projection, so that it comes from HBM
+
+    def __init__(self, hk: int, hv: int, lens: list[int], l2norm: bool = True) -> None:
+        self.hk, self.hv, self.lens, self.l2norm = hk, hv, lens, l2norm
+        self.tokens, self.channels = sum(lens), (2 * hk + hv) * D
+
+        def bf16(*size: int) -> torch.Tensor:
+            return torch.randn(*size, device="cuda").bfloat16()
+
+        self.projections = bf16(self.COPIES, self.tokens, self.channels + hv * D)
+        self.a, self.b = bf16(self.tokens, hv), bf16(self.tokens, hv)
+        self.weights = {
+            "conv_weight": bf16(self.channels, 4) / 2, "A_log": torch.rand(hv, device="cuda"),
+            "dt_bias": torch.randn(hv, device="cuda"),
+        }  # fmt: skip
+        self.pool = bf16(len(lens), self.channels, 3)
+        self.offsets = torch.tensor([0, *lens], device="cuda").cumsum(0).int()
+        self.indices = torch.arange(len(lens), device="cuda").int()
+        self.initial = torch.ones(len(lens), dtype=torch.bool, device="cuda")
+        self.out = torch.empty(self.tokens, self.channels, dtype=torch.bfloat16, device="cuda")
+        self.moved_bytes = self.tokens * (2 * 2 * self.channels + (2 * 2 + 2 * 4) * hv)
+
+    def mixed_qkv(self, i: int) -> torch.Tensor:
+        return self.projections[i % self.COPIES, :, : self.channels]
+
+    def frontend(self, i: int) -> object:
+        return ops.gdn_frontend(
+            self.mixed_qkv(i), self.a, self.b, **self.weights, num_k_heads=self.hk, num_v_heads=self.hv, head_k_dim=D,
+            head_v_dim=D, conv_pool=self.pool, query_start_loc=self.offsets, cache_indices=self.indices,
+            has_initial_state=self.initial, use_qk_l2norm_in_kernel=self.l2norm, out=self.out,
+        )  # fmt: skip
+
+    def copy(self, i: int) -> None:
+        """As many bytes of activations, read here and written there: what memory allows at most."""
+        packed = self.projections[i % self.COPIES].view(-1)[: self.out.numel()]
+        torch.neg(packed, out=self.out.view(-1))
+
+
+def sglang_frontend(case: Frontend, i: int) -> object:
+    from sglang.kernels.ops.attention.fla.l2norm import l2norm_fwd
+    from sglang.kernels.ops.attention.linear.fused_gdn_gating import fused_gdn_gating
+    from sglang.kernels.ops.attention.triton_gdn_fused_proj import fused_qkv_split_gdn_prefill
+    from sglang.kernels.ops.mamba.causal_conv1d_triton import causal_conv1d_fn
+
+    max_fused_split_channels = 8192  # SGLang copies q, k and v one by one above
+    convolved = causal_conv1d_fn(
+        case.mixed_qkv(i).transpose(0, 1), case.weights["conv_weight"], None, activation="silu", conv_states=case.pool,
+        has_initial_state=case.initial, cache_indices=case.indices, query_start_loc=case.offsets,
+        seq_lens_cpu=case.lens,
+    ).transpose(0, 1)  # fmt: skip
+    if case.channels <= max_fused_split_channels:
+        q, k, v = fused_qkv_split_gdn_prefill(convolved, case.hk, case.hk, case.hv, D, D, D)
+    else:
+        parts = convolved.split([case.hk * D, case.hk * D, case.hv * D], dim=-1)
+        q, k, v = (x.unflatten(-1, (-1, D)).unsqueeze(0).contiguous() for x in parts)
+    gates = fused_gdn_gating(case.weights["A_log"], case.a, case.b, case.weights["dt_bias"])
+    return l2norm_fwd(q), l2norm_fwd(k), v, *gates
+
+
+def frontend_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+    lengths = {"1x8192": [8192], "32x256": [256] * 32, "1x512": [512]}
+    cases = [(heads, label, True) for heads in HEADS[:3] for label in lengths]
+    cases += [(heads, "1x8192", True) for heads in HEADS[3:]] + [(heads, "1x8192", False) for heads in HEADS[:3]]
+    rows = []
+    for (hk, hv), label, l2norm in cases:
+        case = Frontend(hk, hv, lengths[label], l2norm)
+        ours, copied = graph_ms(case.frontend, 16), graph_ms(case.copy, 16)
+        peers = {}
+        if with_peers and l2norm:
+            try:
+                peers["sglang"] = graph_ms(partial(sglang_frontend, case), 16)
+            except Exception as error:
+                print(f"sglang not measured: {type(error).__name__}: {error}"[:300], flush=True)
+        shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label, "l2norm": l2norm}
+        measured = row("gdn_frontend", shape, ours, peers, case.moved_bytes / rate * 1e3, facts)
+        rows.append(measured | {"bytes": case.moved_bytes, "copy_ms": round(copied, 6)})
+        print(f"  {case.moved_bytes / ours / 1e9:.2f} TB/s; a copy takes {copied * 1e3:.2f} us", flush=True)
+        torch.cuda.empty_cache()
+    return rows
+
+
 def host_rows(facts: dict) -> list[dict]:
     """Of the call alone, without what the caller does to name its arguments."""
     rows = []
@@ -272,6 +358,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "host"])
     arguments = parser.parse_args()
     torch.manual_seed(0)
     rate = update_rate()
@@ -282,9 +369,11 @@ def main() -> None:
         "decode": lambda: decode_rows(rate, facts, arguments.peers),
         "verify": lambda: verify_rows(rate, facts),
         "conv1d": lambda: conv_rows(rate, facts),
+        "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
         "host": lambda: host_rows(facts),
     }.items():
-        (arguments.output / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
+        if arguments.only in (None, name):
+            (arguments.output / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-PHASES = ("prefill", "decode", "verify")
+PHASES = ("prefill", "decode", "verify", "frontend")
 SOFTWARE = ("torch", "transformers", "fla-core")
 RATES = {
     "copy_gb_s": ("copy", "GB/s"),
@@ -24,7 +24,7 @@ RATES = {
 
 def shape_text(shape: dict) -> str:
     if "lens" in shape:
-        return shape["label"]
+        return shape["label"] + ("" if shape.get("l2norm", True) else ", no l2norm")
     drafts = f", {shape['drafts']} drafts" if "drafts" in shape else ""
     stored = {True: ", states stored", False: ", nothing stored", None: ""}[shape.get("stored")]
     return f"batch {shape['batch']}{drafts}{stored}"
