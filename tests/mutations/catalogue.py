@@ -89,6 +89,12 @@ MUTATIONS = [
         ("test_gating.py::test_beta_over_the_bfloat16_grid_is_not_rounded",),
     ),
     Mutation(
+        "keys-left-unnormalised-by-the-frontend", "gdn_frontend.cpp",
+        "head < 2 * args.heads.num_k_heads;",
+        "head < args.heads.num_k_heads;",
+        ("test_frontend.py::test_l2norm_and_activation",),
+    ),
+    Mutation(
         "beta-rounded-to-bfloat16-in-decode", UPDATE,
         "tokens[t].beta = sigmoid<kLanes>(splat(float_at(args.b, token_offset(args.b, n, t, head))))[0];",
         "const F beta = sigmoid<kLanes>(splat(float_at(args.b, token_offset(args.b, n, t, head))));\n"
