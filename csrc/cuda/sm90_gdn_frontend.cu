@@ -9,16 +9,16 @@
 namespace gdn::sm90 {
 namespace {
 
-constexpr int64_t kTypicalTile = 20, kLeastTile = 4;  // tokens
+constexpr int64_t kTypicalTile = 18, kLeastTile = 4;  // tokens
 
 int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Neighbouring tiles run together, which is kind to memory only while tiles are short; a last wave of blocks that is
-// nearly full wastes least.
+// nearly full wastes least. Even, because warps take two tokens at a time.
 int64_t tile_of(int64_t tokens, int64_t groups, int64_t resident_warps) {
   const int64_t tokens_a_warp = quotient_up(tokens * groups, resident_warps);
   const int64_t waves = std::max<int64_t>(1, (tokens_a_warp + kTypicalTile / 2) / kTypicalTile);
-  return std::max(kLeastTile, quotient_up(tokens_a_warp, waves));
+  return std::max(kLeastTile, quotient_up(quotient_up(tokens_a_warp, waves), 2) * 2);
 }
 
 bool fits_vectors(const CausalConv1dArgs& args) {

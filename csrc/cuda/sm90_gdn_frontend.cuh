@@ -45,7 +45,7 @@ struct LaneChannels;
 template <>
 struct LaneChannels<bf16> {
   static constexpr int kCount = 8, kHeadLanes = kHeadDim / kCount, kWarpChannels = kWarp * kCount;
-  static constexpr int kGroupTokens = 2, kStages = 4;
+  static constexpr int kGroupTokens = 2, kStages = 6;
   static constexpr int kSharedBytes = kStages * kGroupTokens * kFrontendThreads * static_cast<int>(sizeof(uint4));
   using Input = uint4;
   using Taps = uint4;
