@@ -23,11 +23,12 @@ part() { # NAME COMMAND...
 }
 part install python3 -m pip install --no-build-isolation --no-deps .
 part contract pytest --device cuda -q -p no:cacheprovider -k "not prefill" \
-  tests/contract/test_{gating,conv1d,decode,decode_extras,verify,fold,slots}.py
+  tests/contract/test_{gating,conv1d,frontend,decode,decode_extras,verify,fold,slots}.py
 part gpu pytest --device cuda -q -p no:cacheprovider tests/gpu
+sanitized="test_convolution_options or test_sanitized or (test_extras and 33-h2hv6)"
 part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
-  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k "test_slots or test_convolution_options or (test_extras and 33-h2hv6)"
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend}.py -k "test_slots or $sanitized"
 part racecheck timeout 240 compute-sanitizer --tool racecheck --error-exitcode 1 \
-  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_decode.py -k "test_convolution_options or (test_extras and 33-h2hv6)"
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend}.py -k "$sanitized"
 part bench python3 benchmarks/sm90.py --output "$out" ${PEERS:+--peers}
 exit $status
