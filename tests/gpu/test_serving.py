@@ -74,13 +74,15 @@ def capture(rig: Rig, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, 
 def test_nothing_waits_for_the_device(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     tree = tuple(torch.tensor([links], device="cuda") for links in links_of(TREES[2]))
+    tracks = {0: (7, 128), 2: (8, 64)}
     batches = [
-        (rig.tokens(330), rig.plan_prefill([200, 65, 64, 1], [1, 2, 3, 4], [0, 64, 0, 7], {0: (7, 128), 2: (8, 64)})),
-        (rig.tokens(4), rig.plan_decode([1, 2, -1, 3])),
-        (rig.tokens(8), rig.plan_verify([1, 2], 4)),
-        (rig.tokens(6), rig.plan_verify([1], 6, tree)),
+        (330, lambda: rig.plan_prefill([200, 65, 64, 1], [1, 2, 3, 4], [0, 64, 0, 7], tracks)),
+        (4, lambda: rig.plan_decode([1, 2, -1, 3])),
+        (8, lambda: rig.plan_verify([1, 2], 4)),
+        (6, lambda: rig.plan_verify([1], 6, tree)),
     ]
-    for inputs, batch in batches:
+    for tokens, plan in batches:
+        inputs, batch = rig.tokens(tokens), plan()
         batch.run(inputs)
         with no_wait_for_the_device():
             batch.run(inputs)

@@ -6,9 +6,11 @@ import ast
 import dataclasses
 import inspect
 import json
+import pickle
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +95,25 @@ def test_versions(installed: str, allow: str, refused: bool, monkeypatch: pytest
     _, refusal = compat.select()
     assert (refusal is not None) == refused
     assert not refused or installed in str(refusal)
+
+
+def test_the_alias_of_0_5_17_leaves_a_mark() -> None:
+    """The mark is what a worker sees after SGLang has put its own choice in place of the alias."""
+    arguments = SimpleNamespace(
+        attention_backend="gdn_tile", decode_attention_backend="fa3", use_ray=False, enable_mis=False
+    )
+    line = sglang_0_5_17.LINE
+    assert not line.asks_for_tile(arguments)
+    line.replace_alias(arguments, ["attention_backend"])
+    assert (arguments.attention_backend, arguments.decode_attention_backend) == (None, "fa3")
+    assert line.asks_for_tile(pickle.loads(pickle.dumps(arguments)))
+
+
+@pytest.mark.parametrize("flag", ["use_ray", "enable_mis"])
+def test_flags_that_0_5_17_refuses(flag: str) -> None:
+    arguments = SimpleNamespace(**{"use_ray": False, "enable_mis": False, flag: True})
+    with pytest.raises(GdnServingError, match=f"does not serve with --{flag.replace('_', '-')}"):
+        sglang_0_5_17.LINE.replace_alias(arguments, ["attention_backend"])
 
 
 @pytest.mark.parametrize("device", ["npu", "xpu", "musa"])

@@ -25,7 +25,8 @@ class Sglang0517(Line):
         Seam(f"{ARGUMENTS}:ATTENTION_BACKEND_CHOICES", None, "name of the backend"),
         Seam(f"{ARGUMENTS}:add_attention_backend_choices", ("choices",), "name of the backend"),
         Seam(f"{ARGUMENTS}:ServerArgs.__post_init__", ("self",), "alias"),
-        Seam(f"{ARGUMENTS}:ServerArgs.use_ray", None, "copies of the arguments lose the mark"),
+        Seam(f"{ARGUMENTS}:ServerArgs.use_ray", None, "refused: copies of the arguments lose the mark"),
+        Seam(f"{ARGUMENTS}:ServerArgs.enable_mis", None, "refused: multi-item scoring"),
     )
     worker_seams = (
         *WORKER_SEAMS,
@@ -59,8 +60,9 @@ class Sglang0517(Line):
         original(server_args)
 
     def replace_alias(self, server_args: Any, flags: list[str]) -> None:
-        if server_args.use_ray:
-            raise GdnServingError("gdn_tile does not serve with --use-ray on SGLang 0.5.17")
+        for flag in ("use_ray", "enable_mis"):
+            if getattr(server_args, flag):
+                raise GdnServingError(f"gdn_tile does not serve with --{flag.replace('_', '-')} on SGLang 0.5.17")
         setattr(server_args, _MARK, True)
         for flag in flags:
             setattr(server_args, flag, None)
