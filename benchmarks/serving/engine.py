@@ -47,6 +47,9 @@ class Engine:
         self._process.stdin.flush()
         return self._read()
 
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -105,7 +105,12 @@ class Run:
         with tqdm(steps, unit="step", file=sys.stderr) as progress:
             for name, (label, step) in progress:
                 progress.set_postfix_str(f"{name} {label}")
-                self.results.setdefault(name, {})[label] = step()
+                try:
+                    self.results.setdefault(name, {})[label] = step()
+                except RuntimeError as error:
+                    self.results.setdefault("errors", {})[f"{name} {label}"] = str(error)
+                    if not all(engine.alive() for engine in self.engines):
+                        raise
                 self.save()
         self.results["counters"] = {engine.name: engine.do("counters") for engine in self.engines}
         self.save()
@@ -243,7 +248,12 @@ def agreement(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         best, theirs = one["best"][i][at], dict((token, value) for value, token in other["best"][i][at])
         apart = abs(theirs[best[0][1]] - best[0][0]) if best[0][1] in theirs else None
         mismatches.append({"prompt": i, "step": at, "margin": best[0][0] - best[1][0], "apart": apart})
-    return {"equal": len(one["outputs"]) - len(mismatches), "of": len(one["outputs"]), "mismatches": mismatches}
+    result = {"equal": len(one["outputs"]) - len(mismatches), "of": len(one["outputs"]), "mismatches": mismatches}
+    for name in ("step", "margin", "apart"):
+        values = [mismatch[name] for mismatch in mismatches if mismatch[name] is not None]
+        if values:
+            result[f"median_{name}"], result[f"max_{name}"] = statistics.median(values), max(values)
+    return result
 
 
 def kernel_times(folder: Path) -> dict[str, Any]:
@@ -278,7 +288,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "sglang": version("sglang"),
         "sglang_gdn": version("sglang-gdn"),
         "shape": {"name": options.shape, **checkpoint.SHAPES[options.shape]},
-        "command": " ".join(sys.argv[1:]),
+        "options": {name: value for name, value in vars(options).items() if name != "output"},
     }
 
 
