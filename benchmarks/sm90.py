@@ -1,5 +1,4 @@
-"""Times the SM90 kernels on one Hopper GPU; writes ``decode.json``, ``verify.json``, ``conv1d.json``,
-``frontend.json`` and ``host.json``.
+"""Times the SM90 kernels on one Hopper GPU; writes a JSON file for each of the groups in ``main``.
 
 Every time is the median of CUDA-graph replays. A graph holds many launches that each work on other slots, so that
 states come from HBM as they do between the layers of a model. Floors are bytes at the rate of an in-place update.
@@ -31,6 +30,7 @@ BATCHES = [1, 4, 16, 64, 256]
 STATE_BYTES = 4
 TOUCHED_BYTES = 400 << 20  # several times the L2 cache
 REPLAYS = 15
+WARM_UP_MS = 50  # of replays before those that count; after a pause, (16, 32) at batch 64 takes 1 % longer without
 
 
 def graph_ms(launch: Callable[[int], object], count: int) -> float:
@@ -45,15 +45,19 @@ def graph_ms(launch: Callable[[int], object], count: int) -> float:
     with torch.cuda.graph(graph):
         for i in range(count):
             launch(i)
-    times = []
-    for _ in range(REPLAYS + 2):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / count)
-    return statistics.median(times[2:])
+    times: list[float] = []
+    while sum(times) < WARM_UP_MS:
+        times.append(replay_ms(graph))
+    return statistics.median(replay_ms(graph) for _ in range(REPLAYS)) / count
+
+
+def replay_ms(graph: torch.cuda.CUDAGraph) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
 
 
 def host_us(launch: Callable[[int], object], calls: int = 300) -> float:
@@ -174,6 +178,40 @@ def decode_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
                     print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
             shape = {"hk": hk, "hv": hv, "d": D, "batch": batch}
             rows.append(row("gdn_decode", shape, ours, peers, layer.decode_bytes() / rate * 1e3, facts))
+            torch.cuda.empty_cache()
+    return rows
+
+
+def extras_rows(rate: float, facts: dict) -> list[dict]:
+    """``gdn_decode`` with each of its options; the floor counts the gate, and tracked states once more."""
+    rows = []
+    for hk, hv in ((16, 32), (8, 24)):
+        for batch in BATCHES[::2]:
+            layer = Layer(hk, hv, batch)
+            z = torch.randn(batch, hv, D, device="cuda").bfloat16()
+            qkvz = torch.cat([layer.mixed_qkv, z.flatten(1)], dim=1)
+            norm = {"z": z, "norm_weight": torch.ones(D, device="cuda")}
+            raw = {"mixed_qkv": None, "a": None, "b": None, "qkvz": qkvz, "ba": torch.cat([layer.b, layer.a], dim=1)}
+            half = layer.launches // 2
+            none = torch.full_like(layer.indices[0], -1)
+            state, gate = batch * hv * D * D * STATE_BYTES, z.nbytes
+            options: dict[str, tuple[Callable[[int], dict], int]] = {
+                "none": (lambda i: {}, 0),
+                "norm": (lambda i, norm=norm: norm, gate),
+                "projections": (lambda i, raw=raw: raw | {"projection_layout": "interleaved"}, 0),
+                "tracking no row": (lambda i, none=none: {"track_slots": none}, 0),
+                "tracking every row": (
+                    lambda i, layer=layer, half=half: {"track_slots": layer.indices[half + i]},
+                    state,
+                ),
+            }
+            for extras, (arguments, more_bytes) in options.items():
+                ours = graph_ms(
+                    lambda i, f=arguments, layer=layer: ops.gdn_decode(**layer.arguments(i) | f(i), out=layer.out), half
+                )
+                shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "extras": extras}
+                floor = (layer.decode_bytes() + more_bytes) / rate * 1e3
+                rows.append(row("gdn_decode", shape, ours, {}, floor, facts))
             torch.cuda.empty_cache()
     return rows
 
@@ -367,6 +405,7 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name, measure in {
         "decode": lambda: decode_rows(rate, facts, arguments.peers),
+        "decode_extras": lambda: extras_rows(rate, facts),
         "verify": lambda: verify_rows(rate, facts),
         "conv1d": lambda: conv_rows(rate, facts),
         "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
