@@ -4,8 +4,9 @@ Every time is the median of CUDA-graph replays. A graph holds many launches that
 states come from HBM as they do between the layers of a model. Floors are bytes at the rate of an in-place update.
 
 ``--peers`` also times others on the same tensors, from wherever Python finds them: for decode, SGLang's convolution
-update with its packed decode (two kernels) and FlashInfer's decode (no convolution); for the front-end, SGLang's
-convolution, split, l2norm and gating kernels.
+update with its packed decode (two kernels) and FlashInfer's decode (no convolution); for verify, SGLang's default, the
+convolution update that stores windows and the recurrent kernel that stores the state after each token, and its commit;
+for the front-end, SGLang's convolution, split, l2norm and gating kernels.
 """
 
 from __future__ import annotations
@@ -154,6 +155,40 @@ def flashinfer_decode(layer: Layer, i: int) -> None:
 PEERS = {"sglang": sglang_decode, "flashinfer": flashinfer_decode}
 
 
+def sglang_verify(layer: Verify, i: int) -> None:
+    from sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent import (
+        fused_sigmoid_gating_delta_rule_update,
+    )
+    from sglang.kernels.ops.mamba.causal_conv1d_triton import causal_conv1d_update
+
+    indices, keys = layer.indices[i], layer.hk * D
+    mixed = causal_conv1d_update(
+        layer.mixed_qkv.transpose(1, 2), layer.conv, layer.weights["conv_weight"], None, "silu",
+        conv_state_indices=indices, intermediate_conv_window=layer.window, intermediate_state_indices=layer.rows,
+        **layer.sglang_tree,
+    ).transpose(1, 2).view(1, -1, layer.channels)  # fmt: skip
+    q, k, v = mixed.split([keys, keys, layer.hv * D], dim=2)
+    fused_sigmoid_gating_delta_rule_update(
+        A_log=layer.weights["A_log"], dt_bias=layer.weights["dt_bias"], q=q.unflatten(2, (layer.hk, D)),
+        k=k.unflatten(2, (layer.hk, D)), v=v.unflatten(2, (layer.hv, D)), a=layer.a.flatten(0, 1),
+        b=layer.b.flatten(0, 1), initial_state_source=layer.ssm, initial_state_indices=indices,
+        cu_seqlens=layer.offsets, use_qk_l2norm_in_kernel=True, softplus_beta=1.0, softplus_threshold=20.0,
+        disable_state_update=True, intermediate_states_buffer=layer.state, intermediate_state_indices=layer.rows,
+        cache_steps=layer.drafts, retrieve_parent_token=layer.sglang_tree.get("retrieve_parent_token"),
+    )  # fmt: skip
+
+
+def sglang_commit(layer: Verify, i: int) -> None:
+    from sglang.kernels.ops.mamba.mamba_state_scatter_triton import (
+        fused_conv_window_scatter_with_mask,
+        fused_mamba_state_scatter_with_mask,
+    )
+
+    steps = layer.last_steps
+    fused_mamba_state_scatter_with_mask(layer.ssm[None], layer.state[None], layer.indices[i], steps)
+    fused_conv_window_scatter_with_mask(layer.conv[None], layer.window[None], layer.indices[i], steps)
+
+
 def row(op: str, shape: dict, ours_ms: float, peers: dict[str, float], floor_ms: float, facts: dict) -> dict:
     rates = "".join(f"  {name} {ms * 1e3:.2f} us ({ms / ours_ms:.2f}x)" for name, ms in peers.items())
     print(f"{op} {shape}: {ours_ms * 1e3:.2f} us, {floor_ms / ours_ms:.0%} of the floor{rates}", flush=True)
@@ -164,18 +199,23 @@ def row(op: str, shape: dict, ours_ms: float, peers: dict[str, float], floor_ms:
     }  # fmt: skip
 
 
+def peer_times(peers: dict[str, Callable], layer: Layer, wanted: bool) -> dict[str, float]:
+    times = {}
+    for name, peer in peers.items() if wanted else ():
+        try:
+            times[name] = graph_ms(partial(peer, layer), layer.launches)
+        except Exception as error:
+            print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
+    return times
+
+
 def decode_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
     rows = []
     for hk, hv in HEADS:
         for batch in BATCHES:
             layer = Layer(hk, hv, batch)
             ours = graph_ms(layer.decode, layer.launches)
-            peers = {}
-            for name, peer in PEERS.items() if with_peers else ():
-                try:
-                    peers[name] = graph_ms(partial(peer, layer), layer.launches)
-                except Exception as error:
-                    print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
+            peers = peer_times(PEERS, layer, with_peers)
             shape = {"hk": hk, "hv": hv, "d": D, "batch": batch}
             rows.append(row("gdn_decode", shape, ours, peers, layer.decode_bytes() / rate * 1e3, facts))
             torch.cuda.empty_cache()
@@ -216,35 +256,92 @@ def extras_rows(rate: float, facts: dict) -> list[dict]:
     return rows
 
 
-class Verify(Layer):
-    """``gdn_verify``; ``stored`` also writes the state and window after each token."""
+def binary_tree(drafts: int) -> list[int]:
+    return [-1, *((t - 1) // 2 for t in range(1, drafts))]
 
-    def __init__(self, hk: int, hv: int, batch: int, drafts: int, stored: bool) -> None:
+
+class Verify(Layer):
+    """``gdn_verify`` and what commits its tokens, all but the last of them accepted (in a tree: its path)."""
+
+    def __init__(self, hk: int, hv: int, batch: int, drafts: int, tree: bool) -> None:
         super().__init__(hk, hv, batch, drafts)
         self.state = torch.empty(batch, drafts, hv, D, D, device="cuda")
         self.window = torch.empty(batch, drafts, self.channels, 3, dtype=torch.bfloat16, device="cuda")
-        rows = torch.arange(batch, dtype=torch.int32, device="cuda")
-        self.rows = rows if stored else torch.full_like(rows, -1)
-        self.moved_bytes = batch * hv * D * D * STATE_BYTES * (1 + drafts * stored)
+        self.rows = torch.arange(batch, dtype=torch.int32, device="cuda")
+        self.offsets = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * drafts
+        self.record = ops.DraftRecord.empty(batch, drafts, **self.sizes, conv_dtype=torch.bfloat16, device="cuda")
+        self.last_steps = torch.full_like(self.rows, max(drafts - 2, 0))
+        self.parents, self.sglang_tree = None, {}
+        if tree:
+            self.parents = torch.tensor([binary_tree(drafts)] * batch, device="cuda")
+            children = [[t for t in range(drafts) if t > 0 and (t - 1) // 2 == parent] for parent in range(drafts)]
+            first = [c[0] if c else -1 for c in children]
+            sibling = [t + 1 if t % 2 == 1 and t + 1 < drafts else -1 for t in range(drafts)]
+            self.sglang_tree = {
+                "retrieve_next_token": torch.tensor([first] * batch, device="cuda"),
+                "retrieve_next_sibling": torch.tensor([sibling] * batch, device="cuda"),
+                "retrieve_parent_token": self.parents.clone(),
+            }
 
-    def verify(self, i: int) -> torch.Tensor:
+    def state_bytes(self, crossings: int) -> int:
+        return crossings * self.batch * self.hv * D * D * STATE_BYTES
+
+    def verify(self, i: int, **kept: object) -> torch.Tensor:
         return ops.gdn_verify(
             self.mixed_qkv, self.a, self.b, **self.weights, **self.sizes, conv_pool=self.conv, ssm_pool=self.ssm,
-            cache_indices=self.indices[i], intermediate_ssm=self.state, intermediate_conv_window=self.window,
-            intermediate_state_indices=self.rows, out=self.out.view(self.batch, self.drafts, self.hv, D),
+            cache_indices=self.indices[i], parent_tokens=self.parents,
+            out=self.out.view(self.batch, self.drafts, self.hv, D), **kept,
+        )  # fmt: skip
+
+    def verify_recorded(self, i: int) -> None:
+        self.verify(i, record=self.record)
+
+    def verify_stored(self, i: int) -> None:
+        self.verify(
+            i, intermediate_ssm=self.state, intermediate_conv_window=self.window, intermediate_state_indices=self.rows
+        )
+
+    def fold(self, i: int) -> None:
+        ops.gdn_fold(
+            conv_pool=self.conv, ssm_pool=self.ssm, cache_indices=self.indices[i], record=self.record,
+            last_steps=self.last_steps, parent_tokens=self.parents,
+        )  # fmt: skip
+
+    def commit(self, i: int) -> None:
+        ops.gdn_commit(
+            conv_pool=self.conv, ssm_pool=self.ssm, cache_indices=self.indices[i], intermediate_ssm=self.state,
+            intermediate_conv_window=self.window, intermediate_state_indices=self.rows, last_steps=self.last_steps,
         )  # fmt: skip
 
 
-def verify_rows(rate: float, facts: dict) -> list[dict]:
+# (batch, drafts)
+VERIFY_SHAPES = [(1, 4), (16, 4), (16, 8), (64, 4)]
+MORE_VERIFY_SHAPES = [(4, 4), (16, 2), (16, 16)]
+
+
+def verify_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+    """``gdn_verify`` and its commit, with a record (``stored`` false) and with the state after each token stored."""
     rows = []
-    for hk, hv in HEADS[:3]:
-        for batch, drafts in ((1, 4), (16, 4), (16, 8)):
-            for stored in (False, True):
-                layer = Verify(hk, hv, batch, drafts, stored)
-                ours = graph_ms(layer.verify, layer.launches)
-                shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "drafts": drafts, "stored": stored}
-                rows.append(row("gdn_verify", shape, ours, {}, layer.moved_bytes / rate * 1e3, facts))
-                torch.cuda.empty_cache()
+    shapes = [(hk, hv, *shape, False) for hk, hv in HEADS[:3] for shape in VERIFY_SHAPES]
+    shapes += [(*HEADS[0], *shape, False) for shape in MORE_VERIFY_SHAPES]
+    shapes += [(*HEADS[0], 16, drafts, True) for drafts in (4, 8, 16)]
+    for hk, hv, batch, drafts, tree in shapes:
+        layer = Verify(hk, hv, batch, drafts, tree)
+        measured = [
+            ("gdn_verify", {"stored": False}, layer.verify_recorded, 1, {"sglang": sglang_verify}),
+            ("gdn_fold", {}, layer.fold, 2, {"sglang": sglang_commit}),
+        ]
+        if not tree:
+            measured.append(("gdn_verify", {"stored": True}, layer.verify_stored, 1 + drafts, {}))
+        if not tree and drafts == 4:
+            measured.append(("gdn_commit", {}, layer.commit, 2, {}))
+        for op, form, ours, crossings, peers in measured:
+            shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "drafts": drafts, "tree": tree} | form
+            floor_ms = layer.state_bytes(crossings) / rate * 1e3
+            peer_ms = peer_times(peers, layer, with_peers)
+            rows.append(row(op, shape, graph_ms(ours, layer.launches), peer_ms, floor_ms, facts))
+        del layer
+        torch.cuda.empty_cache()
     return rows
 
 
@@ -406,7 +503,7 @@ def main() -> None:
     for name, measure in {
         "decode": lambda: decode_rows(rate, facts, arguments.peers),
         "decode_extras": lambda: extras_rows(rate, facts),
-        "verify": lambda: verify_rows(rate, facts),
+        "verify": lambda: verify_rows(rate, facts, arguments.peers),
         "conv1d": lambda: conv_rows(rate, facts),
         "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
         "host": lambda: host_rows(facts),

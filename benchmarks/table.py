@@ -26,8 +26,9 @@ def shape_text(shape: dict) -> str:
     if "lens" in shape:
         return shape["label"] + ("" if shape.get("l2norm", True) else ", no l2norm")
     drafts = f", {shape['drafts']} drafts" if "drafts" in shape else ""
-    stored = {True: ", states stored", False: ", nothing stored", None: ""}[shape.get("stored")]
-    return f"batch {shape['batch']}{drafts}{stored}"
+    tree = ", a tree" if shape.get("tree") else ""
+    stored = {True: ", states stored", False: ", record kept", None: ""}[shape.get("stored")]
+    return f"batch {shape['batch']}{drafts}{tree}{stored}"
 
 
 def number(time: float) -> str:

@@ -3,10 +3,10 @@
 // the path may go to a track slot.
 //
 // Tiles: the first blocks of a (layer, row) take 32 rows of one head's state, a warp 8 of them in registers; the last
-// ones take one conv channel a thread. Memory: state read once and written once, which bounds the time; a token adds 3
-// % of that, from L2 but for the first block of a head. Bounds: a step outside [0, T_d), and slots and parents outside
-// their ranges, reach no memory. Synchronisation: none; every warp derives path and factors itself, and what a thread
-// writes it has read before.
+// ones take one conv channel a thread. Memory: state read once and written once, which bounds the time; k and d of all
+// drafts are copied to shared memory beside the loads of the state. Bounds: a step outside [0, T_d), and slots and
+// parents outside their ranges, reach no memory. Synchronisation: one block barrier after the copies; every warp
+// derives path and factors itself, and what a thread writes it has read before.
 #pragma once
 
 #include "cuda/sm90_delta_rule.cuh"
@@ -48,44 +48,67 @@ struct FoldTarget {
   }
 };
 
-template <class State>
-__device__ inline void fold_state(const FoldParams& p, int layer, int64_t n, int block, int64_t slot,
-                                  FoldTarget target) {
-  constexpr int kBlocksOfHead = kHeadDim / kFoldBlockRows;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int value_head = block / kBlocksOfHead, key_head = value_head / p.ratio;
-  const int first_row = block % kBlocksOfHead * kFoldBlockRows + warp * kFoldRows;
-  const int64_t head_row = static_cast<int64_t>(value_head) * kHeadDim + first_row;
-  State* const states = static_cast<State*>(p.ssm_pool) + layer * p.ssm_layer + head_row * kHeadDim + 4 * lane;
-  float4 state[kFoldRows];
-#pragma unroll
-  for (int r = 0; r < kFoldRows; ++r) state[r] = load_four(states + slot * p.ssm_slot + r * kHeadDim, p.aligned_state);
+// The record of one layer and row, for the rows of one block.
+struct FoldShared {
+  float k[kMaxDrafts][kHeadDim], d[kMaxDrafts][kFoldBlockRows];
 
-  const float g = lane < p.drafts ? p.g[p.g_pitch.at(layer, n, lane) + value_head] : 0.0f;
-  const DraftPath path = DraftPath::of(draft_parent(p.parents, n, p.drafts, lane), g, lane);
-  const float log_decay = __shfl_sync(kFullMask, path.log_decay, target.step);
-  const float factors = expf(log_decay - path.log_decay), decay = expf(log_decay);
-#pragma unroll
-  for (int r = 0; r < kFoldRows; ++r) state[r] = state[r] * decay;
-#pragma unroll 1
-  for (uint32_t rest = __shfl_sync(kFullMask, path.tokens, target.step); rest != 0; rest &= rest - 1) {
-    const int t = __ffs(rest) - 1;
-    const float factor = __shfl_sync(kFullMask, factors, t);
-    const float* const d = p.d + p.d_pitch.at(layer, n, t) + head_row;
-    const float4 k =
-        load_four(p.k + p.k_pitch.at(layer, n, t) + key_head * kHeadDim + 4 * lane, p.aligned_record) * factor;
-#pragma unroll
-    for (int r = 0; r < kFoldRows; r += 4) {
-      const float4 four = load_four(d + r, p.aligned_record);
-      state[r] = fused_multiply_add(four.x, k, state[r]);
-      state[r + 1] = fused_multiply_add(four.y, k, state[r + 1]);
-      state[r + 2] = fused_multiply_add(four.z, k, state[r + 2]);
-      state[r + 3] = fused_multiply_add(four.w, k, state[r + 3]);
+  __device__ void copy(const FoldParams& p, int layer, int64_t n, int key_head, int64_t first_row) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, column = 4 * lane;
+    for (int t = warp; t < p.drafts; t += kFoldThreads / kWarp) {
+      copy_four_async(&k[t][column], p.k + p.k_pitch.at(layer, n, t) + key_head * kHeadDim + column, p.aligned_record);
+      if (column < kFoldBlockRows)
+        copy_four_async(&d[t][column], p.d + p.d_pitch.at(layer, n, t) + first_row + column, p.aligned_record);
     }
   }
+};
+
+template <class State>
+__device__ inline void fold_state(const FoldParams& p, int layer, int64_t n, int block, int64_t slot, FoldTarget track,
+                                  FoldTarget in_place) {
+  constexpr int kBlocksOfHead = kHeadDim / kFoldBlockRows;
+  __shared__ __align__(16) FoldShared shared;
+  const int lane = threadIdx.x % kWarp, warp_row = threadIdx.x / kWarp * kFoldRows;
+  const int value_head = block / kBlocksOfHead;
+  const int64_t block_row = static_cast<int64_t>(block) * kFoldBlockRows;
+  State* const states =
+      static_cast<State*>(p.ssm_pool) + layer * p.ssm_layer + (block_row + warp_row) * kHeadDim + 4 * lane;
+  shared.copy(p, layer, n, value_head / p.ratio, block_row);
+  const float g = lane < p.drafts ? p.g[p.g_pitch.at(layer, n, lane) + value_head] : 0.0f;
+  const int parent = draft_parent(p.parents, n, p.drafts, lane);
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const FoldTarget target = i == 0 ? track : in_place;
+    float4 state[kFoldRows];
+    if (target.slot >= 0) {
 #pragma unroll
-  for (int r = 0; r < kFoldRows; ++r)
-    store_four(states + target.slot * p.ssm_slot + r * kHeadDim, state[r], p.aligned_state);
+      for (int r = 0; r < kFoldRows; ++r)
+        state[r] = load_four(states + slot * p.ssm_slot + r * kHeadDim, p.aligned_state);
+    }
+    wait_for_own_copies();
+    __syncthreads();
+    if (target.slot < 0) continue;
+    const DraftPath path = DraftPath::of(parent, g, lane);
+    const float log_decay = __shfl_sync(kFullMask, path.log_decay, target.step);
+    const float factors = expf(log_decay - path.log_decay), decay = expf(log_decay);
+#pragma unroll
+    for (int r = 0; r < kFoldRows; ++r) state[r] = state[r] * decay;
+#pragma unroll 1
+    for (uint32_t rest = __shfl_sync(kFullMask, path.tokens, target.step); rest != 0; rest &= rest - 1) {
+      const int t = __ffs(rest) - 1;
+      const float4 k = read_four(&shared.k[t][4 * lane]) * __shfl_sync(kFullMask, factors, t);
+#pragma unroll
+      for (int r = 0; r < kFoldRows; r += 4) {
+        const float4 d = read_four(&shared.d[t][warp_row + r]);
+        state[r] = fused_multiply_add(d.x, k, state[r]);
+        state[r + 1] = fused_multiply_add(d.y, k, state[r + 1]);
+        state[r + 2] = fused_multiply_add(d.z, k, state[r + 2]);
+        state[r + 3] = fused_multiply_add(d.w, k, state[r + 3]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kFoldRows; ++r)
+      store_four(states + target.slot * p.ssm_slot + r * kHeadDim, state[r], p.aligned_state);
+  }
 }
 
 template <class Element>
@@ -121,19 +144,19 @@ __global__ void __launch_bounds__(kFoldThreads, 5) sm90_gdn_fold(const __grid_co
   allow_next_kernel();
   const int64_t slot = load_slot(p.cache_indices, n);
   if (slot < 0) return;
+  const FoldTarget track =
+      p.track_steps.data ? FoldTarget::load(p, p.track_slots, p.track_steps, n) : FoldTarget{-1, 0};
+  const FoldTarget in_place = FoldTarget::load(p, p.cache_indices, p.last_steps, n);
+  if (track.slot < 0 && in_place.slot < 0) return;
+  if (block < p.state_blocks) return fold_state<State>(p, layer, n, block, slot, track, in_place);
   const int channel = (block - p.state_blocks) * kFoldThreads + threadIdx.x;
-#pragma unroll 1
-  for (int in_place = p.track_steps.data ? 0 : 1; in_place < 2; ++in_place) {
-    const FoldTarget target = in_place ? FoldTarget::load(p, p.cache_indices, p.last_steps, n)
-                                       : FoldTarget::load(p, p.track_slots, p.track_steps, n);
-    if (target.slot < 0) continue;
-    if (block < p.state_blocks)
-      fold_state<State>(p, layer, n, block, slot, target);
-    else if (p.conv_size == 4)
-      fold_window<uint32_t>(p, layer, n, channel, slot, target);
-    else
-      fold_window<uint16_t>(p, layer, n, channel, slot, target);
-  }
+  const auto fold_to = [&](FoldTarget target) {
+    if (target.slot < 0) return;
+    p.conv_size == 4 ? fold_window<uint32_t>(p, layer, n, channel, slot, target)
+                     : fold_window<uint16_t>(p, layer, n, channel, slot, target);
+  };
+  fold_to(track);
+  fold_to(in_place);
 }
 
 }  // namespace gdn::sm90

@@ -13,11 +13,13 @@ namespace {
 
 constexpr int kResidentBlocks = 2;  // on a multiprocessor
 
-// Rows of state a block: fewer where the blocks of all heads leave multiprocessors idle.
-int block_rows(const GdnVerifyArgs& args) {
+// State a block takes: part of a head where the blocks of all heads leave multiprocessors idle, two heads of a key head
+// where not all blocks would be resident at once.
+void set_tile(const GdnVerifyArgs& args, int most_heads, VerifyParams& p) {
   const int64_t heads = args.mixed_qkv.shape[0] * args.heads.num_v_heads;
   const int64_t resident = kResidentBlocks * multiprocessors(args.kOp, args.mixed_qkv.device_index);
-  return heads * 4 <= resident ? kHeadDim / 4 : heads * 2 <= resident ? kHeadDim / 2 : kHeadDim;
+  p.block_rows = heads * 4 <= resident ? kHeadDim / 4 : heads * 2 <= resident ? kHeadDim / 2 : kHeadDim;
+  p.block_heads = heads > resident && p.ratio % most_heads == 0 ? most_heads : 1;
 }
 
 DraftPitch pitch_of(const TensorRef& tensor) { return {tensor.stride[0], tensor.stride[1]}; }
@@ -52,25 +54,29 @@ VerifyParams params_of(const GdnVerifyArgs& args) {
   p.drafts = static_cast<int32_t>(args.mixed_qkv.shape[1]);
   p.key_heads = static_cast<int32_t>(args.heads.num_k_heads);
   p.ratio = static_cast<int32_t>(args.heads.ratio());
-  p.block_rows = block_rows(args);
   p.scale = args.scale;
   p.aligned_state = is_aligned(args.ssm_pool, 4 * size_of(args.ssm_pool.dtype), 0);
   return p;
 }
 
+template <class State, class T, int kDrafts>
+void launch_verify(const GdnVerifyArgs& args, VerifyParams p, Stream stream) {
+  set_tile(args, VerifyShared<kDrafts>::kHeads, p);
+  LaunchShape shape;
+  shape.grid = grid_of_rows(args.heads.num_v_heads / p.block_heads * (kHeadDim / p.block_rows), p.rows);
+  shape.block = kVerifyThreads;
+  launch(args.kOp, sm90_gdn_verify<State, T, kDrafts>, shape, p, args.mixed_qkv.device_index, stream);
+}
+
 template <class State>
 void launch_verify(const GdnVerifyArgs& args, Stream stream) {
   const VerifyParams p = params_of(args);
-  LaunchShape shape;
-  shape.grid = grid_of_rows(args.heads.num_v_heads * (kHeadDim / p.block_rows), p.rows);
-  shape.block = kVerifyThreads;
-  const bool all_bf16 =
-      is_all_bf16(args.mixed_qkv, args.weights.conv_weight, args.weights.conv_bias, args.conv_pool) && p.aligned_state;
-  const auto kernel = !all_bf16       ? sm90_gdn_verify<State, AnyType, kMaxDrafts>
-                      : p.drafts <= 4 ? sm90_gdn_verify<State, bf16, 4>
-                      : p.drafts <= 8 ? sm90_gdn_verify<State, bf16, 8>
-                                      : sm90_gdn_verify<State, bf16, kMaxDrafts>;
-  launch(args.kOp, kernel, shape, p, args.mixed_qkv.device_index, stream);
+  if (!is_all_bf16(args.mixed_qkv, args.weights.conv_weight, args.weights.conv_bias, args.conv_pool) ||
+      !p.aligned_state)
+    return launch_verify<State, AnyType, kMaxDrafts>(args, p, stream);
+  if (p.drafts <= 4) return launch_verify<State, bf16, 4>(args, p, stream);
+  if (p.drafts <= 8) return launch_verify<State, bf16, 8>(args, p, stream);
+  launch_verify<State, bf16, kMaxDrafts>(args, p, stream);
 }
 
 }  // namespace

@@ -4,12 +4,13 @@
 //   d_t = beta_t (v_t - e^G_t u_t - sum_j e^(G_t - G_j) (k_j.k_t) d_j)        j: tokens before t on its path
 //   o_t = scale (e^G_t p_t + sum_j e^(G_t - G_j) (k_j.q_t) d_j)               j: these and t; G: log gates summed up to
 //
-// Tiles: a block takes 32 to 128 rows of one value head's state; a warp 16 rows and all 128 columns in registers. u, p
-// and the products of k and q are tensor core products of 10-bit mantissas; what has more bits (states, keys of float32
-// activations) is multiplied in two parts, which leaves 2^-21. Sums and triangles are float32.
-// Memory: state, windows and inputs read once (q and k channels once a block), record and output written once.
-// Synchronisation: all loads are in flight before the first is used; then block barriers after the convolution, after
-// norms and gates, and after the products. A token's bits depend on its path only, not on the batch or other branches.
+// Tiles: a block takes 32 to 128 rows of one value head's state, or of two that share a key head; a warp 16 rows and
+// all 128 columns in registers. u, p and the products of k and q are tensor core products of 10-bit mantissas; what has
+// more bits (states, keys of float32 activations) is multiplied in two parts, which leaves 2^-21. Sums and triangles
+// are float32. Memory: state, windows and inputs read once (q and k channels once a block), record and output written
+// once. Synchronisation: all loads are in flight before the first is used, and the second head's state takes the
+// registers of the first as they are consumed; block barriers after the convolution, after norms and gates, and before
+// the triangle. A token's bits depend on its path only, not on the batch or other branches.
 #pragma once
 
 #include "cuda/sm90_delta_rule.cuh"
@@ -38,40 +39,55 @@ struct VerifyParams {
   IndexPtr parents;                 // [N, T_d] or null
   DraftPitch x_pitch, a_pitch, b_pitch, kept_x_pitch, kept_k_pitch, kept_d_pitch, kept_g_pitch;
   int64_t ssm_pitch;
-  int32_t rows, drafts, key_heads, ratio, block_rows;
+  int32_t rows, drafts, key_heads, ratio;
+  int32_t block_rows, block_heads;  // of state; block_heads > 1 takes all 128 rows
   float scale;
   bool aligned_state;
 };
 
+// Value heads that a block may take: what shared memory has room for.
+constexpr int most_block_heads(int drafts) { return drafts > 8 ? 1 : 2; }
+
 // kDrafts: 4, 8 or 16, at least p.drafts.
 template <int kDrafts>
 struct alignas(16) VerifyShared {
+  static constexpr int kHeads = most_block_heads(kDrafts);
   static constexpr int kVectors = 2 * kDrafts;        // k of every token, then q
   static constexpr int kRows = kMaxWindow + kDrafts;  // inputs of a channel
   static constexpr int kSumsPitch = kVectors + 1;     // floats: 16 rows lie in different banks
 
-  // Inputs of the convolution, which its outputs replace; then u and p of every row of state.
-  union {
-    float inputs[2][kRows][kVectorPitch];  // k, q
-    float sums[kHeadDim][kSumsPitch];
+  // What one value head needs of the tokens.
+  struct alignas(16) Head {
+    float from_k[kDrafts][kDrafts], from_q[kDrafts][kDrafts];  // what d of one token adds to d and o of another
+    float state_k[kDrafts], state_q[kDrafts];                  // factors of u and p
+    float beta[kDrafts], log_decay[kDrafts];
   };
-  float values[kRows][kHeadDim];
-  float from_k[kDrafts][kDrafts], from_q[kDrafts][kDrafts];  // what d of one token adds to d and o of another
-  float products[kDrafts][kVectors];                         // k_j.k_t, then k_j.q_t, as they come
-  float state_k[kDrafts], state_q[kDrafts];                  // factors of u and p
-  float k_scale[kDrafts], q_scale[kDrafts], beta[kDrafts], log_decay[kDrafts];
-  uint32_t path[kDrafts];
 
+  float inputs[2][kRows][kVectorPitch];  // k, q: inputs of the convolution, which its outputs replace
+  float values[kRows][kHeads * kHeadDim];
+  Head heads[kHeads];
+  float products[kDrafts][kVectors];  // k_j.k_t, then k_j.q_t, as they come
+  float k_scale[kDrafts], q_scale[kDrafts];
+  uint32_t path[kDrafts];
+  // u and p of every row of state. Where memory is short they replace the inputs, which nothing reads any more.
+  using Sums = float[kSumsPitch];
+  Sums own_sums[kHeads > 1 ? kHeadDim : 1];
+
+  __device__ Sums* sums() { return kHeads > 1 ? own_sums : reinterpret_cast<Sums*>(inputs); }
   __device__ const float* vector(int i) const { return inputs[i / kDrafts][kMaxWindow + i % kDrafts]; }
-  __device__ float4 vector(int i, int column) const { return *reinterpret_cast<const float4*>(vector(i) + column); }
+  __device__ static float4 four(const float* x, int column) { return *reinterpret_cast<const float4*>(x + column); }
+  // Vector 8 tile + i, i < 8. NOTE: with the division of vector() the compiler keeps an address for every tile.
+  __device__ const float* tile_vector(int tile, int i) const {
+    return kDrafts < 8 ? vector(i) : inputs[8 * tile / kDrafts][kMaxWindow + 8 * tile % kDrafts] + i * kVectorPitch;
+  }
 };
 static_assert(sizeof(VerifyShared<kMaxDrafts>) <= 48 * 1024);
 
 // One channel of all drafts. Its column of shared memory belongs to its thread until the next barrier.
 template <class T, int kDrafts>
 struct DraftChannel {
-  static constexpr int kGroup = 4;                        // tokens convolved at a time
-  static constexpr int kInFlight = kDrafts == 8 ? 8 : 4;  // inputs loaded at a time
+  static constexpr int kGroup = kDrafts > 4 ? 2 : 4;  // tokens convolved at a time
+  static constexpr int kInFlight = 4;                 // inputs loaded at a time
 
   ConvChannel<T> conv;
   ConvWindow<T> window;
@@ -161,42 +177,51 @@ __global__ void __launch_bounds__(kVerifyThreads, std::is_same_v<T, AnyType> ? 1
   using Shared = VerifyShared<kDrafts>;
   constexpr bool kAny = std::is_same_v<T, AnyType>, kWideState = std::is_same_v<State, float>;
   constexpr int kTiles = Shared::kVectors / 8, kSteps = kHeadDim / 16, kWarps = kVerifyThreads / kWarp;
-  constexpr int kEarlySteps = kDrafts > 8 ? kSteps - 1 : kSteps;  // loaded before the convolution; registers run out
-  constexpr int kGateWarp = 3;
+  constexpr int kInFlight = kDrafts > 8 || !kWideState ? kSteps / 2 : kSteps;  // steps of state in registers
   __shared__ Shared shared;
 
   const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
   const int tile_row = lane / 4, tile_column = 4 * (lane % 4);
-  const int64_t n = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
+  const int n = static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y);
   if (n >= p.rows) return;
   const int blocks_of_head = kHeadDim / p.block_rows;
-  const int value_head = blockIdx.x / blocks_of_head, first_row = blockIdx.x % blocks_of_head * p.block_rows;
-  const int key_head = value_head / p.ratio, value_heads = p.key_heads * p.ratio;
-  const bool keeps_key = first_row == 0 && value_head % p.ratio == 0;
+  const int first_head = static_cast<int>(blockIdx.x) / blocks_of_head * p.block_heads;
+  const int first_row = static_cast<int>(blockIdx.x) % blocks_of_head * p.block_rows;
+  const int key_head = first_head / p.ratio, value_heads = p.key_heads * p.ratio;
+  const bool keeps_key = first_row == 0 && first_head % p.ratio == 0;
   const bool has_state = warp * kTileRows < p.block_rows;
 
   const int is_query = thread / kHeadDim, column = thread % kHeadDim;
   const int qk_channel = ((1 - is_query) * p.key_heads + key_head) * kHeadDim + column;
   float* const qk_column = &shared.inputs[is_query][0][column];
-  const int v_index = thread - kVerifyThreads + p.block_rows;  // whole warps, the last ones
+  const int block_values = p.block_heads * p.block_rows;
+  const int v_index = thread - kVerifyThreads + block_values;  // whole warps, the last ones
   const bool has_v = v_index >= 0;
-  const int v_channel = (2 * p.key_heads + value_head) * kHeadDim + first_row + v_index;
+  const int v_channel = (2 * p.key_heads + first_head) * kHeadDim + first_row + v_index;
   float* const v_column = &shared.values[0][has_v ? v_index : 0];
 
   DraftChannel<T, kDrafts> qk, v;
   qk.conv.load(p.conv, qk_channel);
   if (has_v) v.conv.load(p.conv, v_channel);
-  const auto A_log = Raw<AnyType>::load(p.A_log, value_head), dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
+  const int gate_head = kWarps - 1 - warp;  // the last warps find the gates of a head each
+  const bool has_gates = gate_head < p.block_heads, has_gate = has_gates && lane < p.drafts;
+  Raw<AnyType> A_log{}, dt_bias{}, a{}, b{};
+  if (has_gates) {
+    A_log = Raw<AnyType>::load(p.A_log, first_head + gate_head);
+    dt_bias = Raw<AnyType>::load(p.dt_bias, first_head + gate_head);
+  }
 
   wait_for_previous_kernel();
   allow_next_kernel();
 
   const int64_t slot = load_slot(p.cache_indices, n);
-  const int64_t out = (n * p.drafts * value_heads + value_head) * kHeadDim + first_row;
-  const int64_t out_token = static_cast<int64_t>(value_heads) * kHeadDim;
+  // Of the first row of the block.
+  const auto out = [&](int t) {
+    return (static_cast<int64_t>(n * p.drafts + t) * value_heads + first_head) * kHeadDim + first_row;
+  };
   if (slot < 0) {
-    for (int i = thread; i < p.drafts * p.block_rows; i += kVerifyThreads)
-      store_float<T>(p.out, out + i / p.block_rows * out_token + i % p.block_rows, 0.0f);
+    for (int i = thread; i < p.drafts * block_values; i += kVerifyThreads)
+      store_float<T>(p.out, out(i / block_values) + i % block_values, 0.0f);
     return;
   }
   qk.load_inputs(p, n, qk_channel);
@@ -206,81 +231,78 @@ __global__ void __launch_bounds__(kVerifyThreads, std::is_same_v<T, AnyType> ? 1
     v.window.load(p.conv, slot, v_channel);
   }
   const int parent = draft_parent(p.parents, n, p.drafts, lane);
-  Raw<AnyType> a{}, b{};
-  const bool has_gate = warp == kGateWarp && lane < p.drafts;
   if (has_gate) {
-    a = Raw<AnyType>::load(p.a, p.a_pitch.at(n, lane) + value_head);
-    b = Raw<AnyType>::load(p.b, p.b_pitch.at(n, lane) + value_head);
+    a = Raw<AnyType>::load(p.a, p.a_pitch.at(n, lane) + first_head + gate_head);
+    b = Raw<AnyType>::load(p.b, p.b_pitch.at(n, lane) + first_head + gate_head);
   }
-  float4 upper[kSteps], lower[kSteps];
-  const State* const tile =
-      static_cast<const State*>(p.ssm_pool) + slot * p.ssm_pitch + tile_column +
-      static_cast<int64_t>(value_head * kHeadDim + first_row + warp * kTileRows + tile_row) * kHeadDim;
-  const auto load_state = [&](int i) {
-    upper[i] = load_four(tile + 16 * i, kAny ? p.aligned_state : true);
-    lower[i] = load_four(tile + 8 * kHeadDim + 16 * i, kAny ? p.aligned_state : true);
+  float4 upper[kInFlight], lower[kInFlight];
+  const State* tile = static_cast<const State*>(p.ssm_pool) + slot * p.ssm_pitch + tile_column +
+                      static_cast<int64_t>(first_head * kHeadDim + first_row + warp * kTileRows + tile_row) * kHeadDim;
+  const auto load_state = [&](int step, int offset = 0) {
+    const State* const columns = tile + offset + 16 * step;
+    upper[step % kInFlight] = load_four(columns, kAny ? p.aligned_state : true);
+    lower[step % kInFlight] = load_four(columns + 8 * kHeadDim, kAny ? p.aligned_state : true);
   };
   if (has_state) {
 #pragma unroll
-    for (int i = 0; i < kEarlySteps; ++i) load_state(i);
+    for (int i = 0; i < kInFlight; ++i) load_state(i);
   }
 
   const uint32_t inputs_before = DraftInputs::before(parent, lane);
   qk.stage(p, n, qk_channel, keeps_key, qk_column, kVectorPitch);
   qk.convolve(p, inputs_before, qk_column, kVectorPitch);
   if (has_v) {
-    v.stage(p, n, v_channel, true, v_column, kHeadDim);
-    v.convolve(p, inputs_before, v_column, kHeadDim);
-  }
-  if (has_state) {
-#pragma unroll
-    for (int i = kEarlySteps; i < kSteps; ++i) load_state(i);
+    v.stage(p, n, v_channel, true, v_column, Shared::kHeads * kHeadDim);
+    v.convolve(p, inputs_before, v_column, Shared::kHeads * kHeadDim);
   }
   __syncthreads();
 
   for (int t = warp; t < p.drafts; t += kWarps) {
-    const KeyQuery token = KeyQuery::of(shared.vector(t, 4 * lane), shared.vector(kDrafts + t, 4 * lane), true);
+    const KeyQuery token = KeyQuery::of(Shared::four(shared.vector(t), 4 * lane),
+                                        Shared::four(shared.vector(kDrafts + t), 4 * lane), true);
     if (lane == 0) shared.k_scale[t] = token.k_scale, shared.q_scale[t] = token.q_scale;
   }
   if (warp < kTiles) {
-    ProductTile<kAny, kAny> tile;
+    ProductTile<kAny, kAny> products;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int columns = 16 * i + tile_column;
       const bool has_lower = tile_row + 8 < kDrafts;
-      tile.add(shared.vector(tile_row, columns), has_lower ? shared.vector(tile_row + 8, columns) : float4{},
-               shared.vector(8 * warp + tile_row, columns));
+      products.add(Shared::four(shared.vector(tile_row), columns),
+                   has_lower ? Shared::four(shared.vector(tile_row + 8), columns) : float4{},
+                   Shared::four(shared.vector(8 * warp + tile_row), columns));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = tile_row + i / 2 * 8;
-      if (row < kDrafts) shared.products[row][8 * warp + tile_column / 2 + i % 2] = tile.sum(i);
+      if (row < kDrafts) shared.products[row][8 * warp + tile_column / 2 + i % 2] = products.sum(i);
     }
   }
-  if (warp == kGateWarp) {
+  if (has_gates) {
     const float g =
         has_gate ? log_gate(A_log.to_float(p.A_log.dtype), a.to_float(p.a.dtype) + dt_bias.to_float(p.dt_bias.dtype))
                  : 0.0f;
     const DraftPath path = DraftPath::of(parent, g, lane);
     if (lane < kDrafts) {
-      shared.path[lane] = has_gate ? path.tokens : 0;
-      shared.log_decay[lane] = path.log_decay;
-      shared.beta[lane] = sigmoid(b.to_float(p.b.dtype));
+      if (gate_head == 0) shared.path[lane] = has_gate ? path.tokens : 0;
+      shared.heads[gate_head].log_decay[lane] = path.log_decay;
+      shared.heads[gate_head].beta[lane] = sigmoid(b.to_float(p.b.dtype));
     }
-    if (has_gate && first_row == 0) p.kept_g[p.kept_g_pitch.at(n, lane) + value_head] = g;
+    if (has_gate && first_row == 0) p.kept_g[p.kept_g_pitch.at(n, lane) + first_head + gate_head] = g;
   }
   __syncthreads();
 
-  if (thread < kDrafts * kDrafts) {
-    const int t = thread / kDrafts, j = thread % kDrafts;
+  for (int i = thread; i < p.block_heads * kDrafts * kDrafts; i += kVerifyThreads) {
+    const int t = i / kDrafts % kDrafts, j = i % kDrafts;
+    auto& head = shared.heads[i / (kDrafts * kDrafts)];
     const bool on_path = (shared.path[t] >> j & 1) != 0;
-    const float factor = expf(shared.log_decay[t] - shared.log_decay[j]) * shared.k_scale[j];
-    shared.from_k[t][j] = on_path && j != t ? factor * shared.k_scale[t] * shared.products[j][t] : 0.0f;
-    shared.from_q[t][j] = on_path ? p.scale * factor * shared.q_scale[t] * shared.products[j][kDrafts + t] : 0.0f;
+    const float factor = expf(head.log_decay[t] - head.log_decay[j]) * shared.k_scale[j];
+    head.from_k[t][j] = on_path && j != t ? factor * shared.k_scale[t] * shared.products[j][t] : 0.0f;
+    head.from_q[t][j] = on_path ? p.scale * factor * shared.q_scale[t] * shared.products[j][kDrafts + t] : 0.0f;
     if (j == 0) {
-      const float decay = expf(shared.log_decay[t]);
-      shared.state_k[t] = decay * shared.k_scale[t];
-      shared.state_q[t] = decay * shared.q_scale[t] * p.scale;
+      const float decay = expf(head.log_decay[t]);
+      head.state_k[t] = decay * shared.k_scale[t];
+      head.state_q[t] = decay * shared.q_scale[t] * p.scale;
     }
   }
   if (keeps_key)
@@ -288,47 +310,63 @@ __global__ void __launch_bounds__(kVerifyThreads, std::is_same_v<T, AnyType> ? 1
       const int t = i / kHeadDim, c = i % kHeadDim;
       p.kept_k[p.kept_k_pitch.at(n, t) + key_head * kHeadDim + c] = shared.vector(t)[c] * shared.k_scale[t];
     }
-  ProductTile<kWideState, kAny> tiles[kTiles];
-  if (has_state) {
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i)
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j)
-        tiles[j].add(upper[i], lower[i], shared.vector(8 * j + tile_row, 16 * i + tile_column));
-  }
-  __syncthreads();
-  if (!has_state) return;
 
   const int warp_row = warp * kTileRows;
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      shared.sums[warp_row + tile_row + i / 2 * 8][8 * j + tile_column / 2 + i % 2] = tiles[j].sum(i);
-  __syncwarp();
-
   // Both halves of the warp find d of the same 16 rows; one takes o of the even tokens, the other of the odd ones.
   const int row = warp_row + lane % kTileRows, odd = lane / kTileRows;
-  const float* const sums = shared.sums[row];
-  float d[kDrafts] = {};
+#pragma unroll 1
+  for (int h = 0; h < (Shared::kHeads > 1 ? p.block_heads : 1); ++h) {
+    ProductTile<kWideState, kAny> tiles[kTiles];
+    const bool has_next = Shared::kHeads > 1 && h + 1 < p.block_heads;
+    if (has_state) {
 #pragma unroll
-  for (int t = 0; t < kDrafts; ++t) {
-    if (t >= p.drafts) break;
-    float rest = shared.values[kMaxWindow + t][row] - shared.state_k[t] * sums[t];
+      for (int i = 0; i < kSteps; ++i) {
+        __syncwarp();  // NOTE: the compiler does not mix the steps then; registers would run out
 #pragma unroll
-    for (int j = 0; j < t; ++j) rest = fmaf(-shared.from_k[t][j], d[j], rest);
-    d[t] = shared.beta[t] * rest;
-  }
-  float* const kept_d = p.kept_d + value_head * kHeadDim + first_row + row;
+        for (int j = 0; j < kTiles; ++j)
+          tiles[j].add(upper[i % kInFlight], lower[i % kInFlight],
+                       Shared::four(shared.tile_vector(j, tile_row), 16 * i + tile_column));
+        if (i + kInFlight < kSteps)
+          load_state(i + kInFlight);
+        else if (has_next)
+          load_state(i + kInFlight - kSteps, kHeadDim * kHeadDim);
+      }
+      tile += kHeadDim * kHeadDim;
+    }
+    if (h == 0) __syncthreads();
+    if (!has_state) return;
+    __syncwarp();
 #pragma unroll
-  for (int even = 0; even < kDrafts; even += 2) {
-    const int t = even + odd;
-    if (t >= p.drafts) break;
-    float o = shared.state_q[t] * sums[kDrafts + t];
+    for (int j = 0; j < kTiles; ++j)
 #pragma unroll
-    for (int j = 0; j < even + 2; ++j) o = fmaf(shared.from_q[t][j], d[j], o);
-    store_float<T>(p.out, out + t * out_token + row, o);
-    kept_d[p.kept_d_pitch.at(n, t)] = odd ? d[even + 1] : d[even];
+      for (int i = 0; i < 4; ++i)
+        shared.sums()[warp_row + tile_row + i / 2 * 8][8 * j + tile_column / 2 + i % 2] = tiles[j].sum(i);
+    __syncwarp();
+
+    const auto& head = shared.heads[h];
+    const float* const sums = shared.sums()[row];
+    const float* const values = &shared.values[kMaxWindow][h * kHeadDim + row];
+    float d[kDrafts] = {};
+#pragma unroll
+    for (int t = 0; t < kDrafts; ++t) {
+      if (t >= p.drafts) break;
+      float rest = values[t * Shared::kHeads * kHeadDim] - head.state_k[t] * sums[t];
+#pragma unroll
+      for (int j = 0; j < t; ++j) rest = fmaf(-head.from_k[t][j], d[j], rest);
+      d[t] = head.beta[t] * rest;
+    }
+    const int head_row = h * kHeadDim + row;
+    float* const kept_d = p.kept_d + first_head * kHeadDim + first_row + head_row;
+#pragma unroll
+    for (int even = 0; even < kDrafts; even += 2) {
+      const int t = even + odd;
+      if (t >= p.drafts) break;
+      float o = head.state_q[t] * sums[kDrafts + t];
+#pragma unroll
+      for (int j = 0; j < even + 2; ++j) o = fmaf(head.from_q[t][j], d[j], o);
+      store_float<T>(p.out, out(t) + head_row, o);
+      kept_d[p.kept_d_pitch.at(n, t)] = odd ? d[even + 1] : d[even];
+    }
   }
 }
 
