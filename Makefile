@@ -70,9 +70,10 @@ lint: $(ENVIRONMENT)
 test: lint $(INSTALLED)
 	$(BIN)/pytest tests/ascend tests/contract tests/mutations tests/packaging tests/serving
 
-ascend-check: | $(BIN)/python
+ascend-check: $(INSTALLED)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
 	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
+	$(BIN)/pytest tests/ascend/test_example.py
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py

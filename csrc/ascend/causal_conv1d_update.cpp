@@ -17,9 +17,7 @@ void causal_conv1d_update(const CausalConv1dUpdateArgs& args, Stream stream) {
   const int64_t rows = args.x.shape[0], tokens = args.x.shape[1], channels = args.x.shape[2];
   const TensorRef& windows = args.intermediate_conv_window;
   const TensorRef& window_indices = windows ? args.intermediate_state_indices : args.cache_indices;
-  if (window_indices.dtype != args.cache_indices.dtype)
-    throw ArgumentError(ErrorKind::unsupported, args.kOp, "intermediate_state_indices",
-                        std::string("must have the dtype of cache_indices on npu; got ") + window_indices.to_string());
+  expect_dtype(args.kOp, "intermediate_state_indices", window_indices, args.cache_indices.dtype);
   constexpr int64_t kTask = CausalConv1dUpdateArguments::kChannels;
   const int64_t channel_blocks = (channels + kTask - 1) / kTask;
   const int32_t blocks = vector_blocks(channel_blocks * rows, args.x.device_index);

@@ -1,6 +1,8 @@
 #include <utility>
 
+#include "ascend/causal_conv1d.hpp"
 #include "ascend/causal_conv1d_update.hpp"
+#include "ascend/fused_sigmoid_gating_delta_rule_update.hpp"
 #include "core/registry.hpp"
 
 namespace gdn {
@@ -13,6 +15,15 @@ Support convolution() {
   return support;
 }
 
+Support delta_update() {
+  Support support;
+  support.act = {DType::bf16, DType::f16};
+  support.state = {DType::f32};
+  support.head_k_dims = {128};
+  support.head_v_dims = {128};
+  return support;
+}
+
 template <class Args>
 void add(const char* name, Support support, void (*launch)(const Args&, Stream)) {
   KernelRegistry<Args>::instance().add({name, Device::npu, std::move(support), launch});
@@ -20,6 +31,10 @@ void add(const char* name, Support support, void (*launch)(const Args&, Stream))
 
 }  // namespace
 
-void register_ascend_kernels() { add("ascend_causal_conv1d_update", convolution(), ascend::causal_conv1d_update); }
+void register_ascend_kernels() {
+  add("ascend_causal_conv1d", convolution(), ascend::causal_conv1d);
+  add("ascend_causal_conv1d_update", convolution(), ascend::causal_conv1d_update);
+  add("ascend_delta_update", delta_update(), ascend::fused_sigmoid_gating_delta_rule_update);
+}
 
 }  // namespace gdn

@@ -76,24 +76,24 @@ def vector_barrier():
 # --- copies --------------------------------------------------------------------------------------------------------
 
 
-def load(dst, src, count, tile: int, rows=1, pitch=None):
+def load(dst, src, count, tile: int, rows=1, max_rows: int = 1, pitch=None):
     """Global memory -> unified buffer: ``rows`` rows of ``count`` <= ``tile`` elements, ``pitch`` elements apart.
 
-    Rows lie ``tile`` elements apart in ``dst``; what a short row leaves of its tile becomes zero.
+    Rows lie ``tile`` elements apart in ``dst``. Fewer rows than ``max_rows`` or a shorter row leave the rest zero.
     """
     c_type = _c_type(dst)
     return tir.call_extern(
-        "handle", f"tl::ascend::copy_gm_to_ub<{c_type}, {tile}, {rows}>", _pointer(src, "r"), _pointer(dst, "w"),
+        "handle", f"tl::ascend::copy_gm_to_ub<{c_type}, {tile}, {max_rows}>", _pointer(src, "r"), _pointer(dst, "w"),
         tile if pitch is None else pitch, rows, count, tir.const(0, _slice(dst).buffer.dtype),
     )  # fmt: skip
 
 
-def store(dst, src, count, tile: int, rows=1, pitch=None):
+def store(dst, src, count, tile: int, rows=1, max_rows: int = 1, pitch=None):
     """Unified buffer -> global memory: the opposite of ``load``."""
+    name = f"tl::ascend::copy_ub_to_gm<{_c_type(src)}, {tile}, {max_rows}>"
     return tir.call_extern(
-        "handle", f"tl::ascend::copy_ub_to_gm<{_c_type(src)}, {tile}, {rows}>", _pointer(src, "r"), _pointer(dst, "w"),
-        tile if pitch is None else pitch, rows, count,
-    )  # fmt: skip
+        "handle", name, _pointer(src, "r"), _pointer(dst, "w"), tile if pitch is None else pitch, rows, count
+    )
 
 
 def convert(dst, src, count: int):
@@ -150,3 +150,35 @@ def sequence(dst, count):
 def gather(dst, src, byte_offsets, base_bytes, count):
     """``dst[i] = src[(byte_offsets[i] + base_bytes) / size of an element]``."""
     return _intrinsic("gather", _pointer(dst, "w"), _pointer(src, "r"), _pointer(byte_offsets, "r"), base_bytes, count)
+
+
+def sqrt(dst, a, count):
+    return _intrinsic("sqrt", _pointer(dst, "w"), _pointer(a, "r"), count)
+
+
+def absolute(dst, a, count):
+    return _intrinsic("abs", _pointer(dst, "w"), _pointer(a, "r"), count)
+
+
+def max_scalar(dst, a, scalar, count):
+    return _intrinsic("maxs", _pointer(dst, "w"), _pointer(a, "r"), scalar, count)
+
+
+def shift_right(dst, a, bits, count):
+    return _intrinsic("bitwise_rshift", _pointer(dst, "w"), _pointer(a, "r"), bits, count)
+
+
+def sum_rows(dst, src, rows: int, row_blocks: int):
+    """``dst[i]`` = sum of the first 64 floats of row i; rows lie ``row_blocks`` blocks of 32 bytes apart."""
+    return _intrinsic("wholereducesum", _pointer(dst, "w"), _pointer(src, "r"), 64, rows, 1, 1, row_blocks)
+
+
+def scale_rows(dst, src, factors, broadcast_space):
+    """``dst[i, j] = src[i, j] * factors[i]``; ``dst`` and ``src`` are whole buffers ``[R, 64]``, R a multiple of 8.
+
+    ``broadcast_space`` receives every factor eight times.
+    """
+    return _intrinsic(
+        "row_expand_mul_experiment", f"RowExpandMulExperiment<{_c_type(dst)}>", _pointer(dst, "w"), _pointer(src, "r"),
+        _pointer(factors, "r"), _pointer(broadcast_space, "rw"),
+    )  # fmt: skip

@@ -55,6 +55,25 @@ void simulated_set_cores(int32_t cores) { simulated_cores = cores; }
 
 void simulated_register_kernels() { gdn::register_ascend_kernels(); }
 
+const char* simulated_causal_conv1d(const gdn::TensorRef* tensors, const double* numbers) {
+  gdn::CausalConv1dArgs args;
+  gdn::TensorRef* const fields[] = {
+      &args.x,
+      &args.weight,
+      &args.bias,
+      &args.conv_pool,
+      &args.query_start_loc,
+      &args.cache_indices,
+      &args.has_initial_state,
+      &args.track_slots,
+      &args.track_lens,
+      &args.out,
+  };
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  args.silu = numbers[0] != 0;
+  return guarded([&] { dispatch(args, args.x.numel()); });
+}
+
 const char* simulated_causal_conv1d_update(const gdn::TensorRef* tensors, const double* numbers) {
   gdn::CausalConv1dUpdateArgs args;
   gdn::TensorRef* const fields[] = {
@@ -72,5 +91,29 @@ const char* simulated_causal_conv1d_update(const gdn::TensorRef* tensors, const 
   args.silu = numbers[0] != 0;
   args.disable_state_update = numbers[1] != 0;
   return guarded([&] { dispatch(args, args.x.numel()); });
+}
+
+const char* simulated_fused_sigmoid_gating_delta_rule_update(const gdn::TensorRef* tensors, const double* numbers) {
+  gdn::FusedSigmoidGatingDeltaRuleUpdateArgs args;
+  gdn::TensorRef* const fields[] = {
+      &args.q,
+      &args.k,
+      &args.v,
+      &args.a,
+      &args.b,
+      &args.A_log,
+      &args.dt_bias,
+      &args.ssm_pool,
+      &args.cache_indices,
+      &args.parent_tokens,
+      &args.intermediate_ssm,
+      &args.intermediate_state_indices,
+      &args.out,
+  };
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  args.scale = static_cast<float>(numbers[0]);
+  args.qk_l2norm = numbers[1] != 0;
+  args.disable_state_update = numbers[2] != 0;
+  return guarded([&] { dispatch(args, args.v.numel()); });
 }
 }

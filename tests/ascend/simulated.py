@@ -79,6 +79,10 @@ class SimulatedModule:
         self.library.simulated_set_cores(cores)
 
     def call(self, op: str, arguments: Sequence[object]) -> None:
+        try:
+            function = getattr(self.library, f"simulated_{op}")
+        except AttributeError:
+            raise GdnNoKernelError(f"{op}: no kernel of this operator is built for npu", op, "specialization") from None
         tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
         numbers = [float(x) for x in arguments[len(tensors) :]]  # type: ignore[arg-type]
         self.library.simulator_reset()
@@ -89,7 +93,6 @@ class SimulatedModule:
                 self.library.simulator_register(
                     ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.nbytes()), name
                 )
-        function = getattr(self.library, f"simulated_{op}")
         function.restype = ctypes.c_char_p
         refs = (TensorRef * len(tensors))(*(tensor_ref(tensor) for tensor in tensors))
         error = function(refs, (ctypes.c_double * len(numbers))(*numbers))

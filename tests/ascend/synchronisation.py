@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-FLAG = re.compile(r"AscendC::(Set|Wait)Flag<AscendC::HardEvent::(\w+)>\((\d+)\)")
+FLAG = re.compile(r"AscendC::(Set|Wait)Flag<AscendC::HardEvent::(\w+)>\((.+)\);")
 BARRIER = re.compile(r"AscendC::PipeBarrier<PIPE_(\w+)>\(\)")
 CROSS = re.compile(r"AscendC::CrossCore(Set|Wait)Flag(?:<[^>]*>)?\((\w+)\)")
 

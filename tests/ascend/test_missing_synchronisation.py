@@ -7,7 +7,10 @@ import torch
 
 from ascend.simulated import ROOT, SimulatorReportError
 from ascend.synchronisation import synchronisations
+from ascend.test_causal_conv1d import prefill
 from ascend.test_causal_conv1d_update import update
+from ascend.test_delta_update import update as delta_update
+from cases import Heads
 
 GENERATED = ROOT / "csrc/ascend/generated"
 DETECTED = 0.95
@@ -24,7 +27,32 @@ def run_causal_conv1d_update() -> list[torch.Tensor]:
     return results
 
 
-KERNELS = {"causal_conv1d_update_act_bf16_window_f32": run_causal_conv1d_update}
+def run_causal_conv1d() -> list[torch.Tensor]:
+    """Rows of several steps and of none, a padded row, rows without a window; then single rows, live and padded."""
+    results = []
+    many = ([40, 17, 0, 3, 35], [3, 5, 0, -1, 1], [True, False, True, True, False])
+    for lens, ids, initial in (many, ([16], [4], [True]), ([5], [-1], [True])):
+        problem = prefill(lens, channels=1100, ids=ids, initial=initial, pad_tokens=3)
+        out, pool = problem.run()
+        results += [out, pool.tensor]
+    return results
+
+
+def run_delta_update() -> list[torch.Tensor]:
+    """Drafts of several rows and heads on every core with their states, then single tokens; a padded row."""
+    problem = delta_update(Heads(1, 2), 3, 2, ids=[3, -1, 0])
+    states = torch.zeros(3, 2, 2, 128, 128)
+    indices = torch.tensor([0, 1, 2], dtype=torch.int32)
+    drafts = problem.run(intermediate_ssm=states, intermediate_state_indices=indices)
+    single = delta_update(Heads(1, 2), 2).run(use_qk_l2norm_in_kernel=False)
+    return [drafts.o, drafts.ssm.tensor, states, single.o, single.ssm.tensor]
+
+
+KERNELS = {
+    "causal_conv1d_act_bf16_window_f32": run_causal_conv1d,
+    "causal_conv1d_update_act_bf16_window_f32": run_causal_conv1d_update,
+    "fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32": run_delta_update,
+}
 
 
 @pytest.mark.parametrize("variant", KERNELS)

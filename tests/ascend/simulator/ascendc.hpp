@@ -322,6 +322,46 @@ void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTen
   }
 }
 
+inline void ShiftRight(const LocalTensor<int>& dst, const LocalTensor<int>& src, int bits, int64_t count) {
+  elementwise("ShiftRight", count, dst, [bits](int x) { return x >> bits; }, src);
+}
+
+struct BrcbRepeatParams {
+  int dst_block_stride, dst_repeat_stride;
+};
+
+// Repeats each of 8 elements a repeat through a block of 32 bytes.
+inline void Brcb(const LocalTensor<float>& dst, const LocalTensor<float>& src, int repeats,
+                 const BrcbRepeatParams& stride) {
+  if (repeats < 1 || repeats > 255) report("repeat: Brcb repeats 1 to 255 times");
+  if (stride.dst_block_stride != 1 || stride.dst_repeat_stride != 8) report("repeat: only a dense Brcb is modelled");
+  Instruction instruction(simulator::kV, "Brcb");
+  const float* in = src.read(instruction, repeats * 8, "Brcb");
+  float* out = dst.write(instruction, repeats * 64, "Brcb");
+  if (!in || !out) return;
+  for (int64_t i = 0; i < repeats * 64; ++i) out[i] = in[i / 8];
+}
+
+struct BinaryRepeatParams {
+  int dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat;  // strides in blocks of 32 bytes
+};
+
+// 64 floats a repeat, in 8 blocks.
+inline void Mul(const LocalTensor<float>& dst, const LocalTensor<float>& a, const LocalTensor<float>& b,
+                const uint64_t (&mask)[2], int repeats, const BinaryRepeatParams& stride) {
+  if (repeats < 1 || repeats > 255) report("repeat: Mul repeats 1 to 255 times");
+  if (mask[0] != ~uint64_t{0}) report("repeat: only the full mask is modelled");
+  Instruction instruction(simulator::kV, "Mul");
+  for (int64_t r = 0; r < repeats; ++r)
+    for (int64_t block = 0; block < 8; ++block) {
+      const float* x = a[8 * (r * stride.a_repeat + block * stride.a_block)].read(instruction, 8, "Mul");
+      const float* y = b[8 * (r * stride.b_repeat + block * stride.b_block)].read(instruction, 8, "Mul");
+      float* out = dst[8 * (r * stride.dst_repeat + block * stride.dst_block)].write(instruction, 8, "Mul");
+      if (!x || !y || !out) return;
+      for (int i = 0; i < 8; ++i) out[i] = x[i] * y[i];
+    }
+}
+
 // Sums `mask` elements a repeat; the sums lie dst_stride elements apart, the repeats src_repeat_stride blocks.
 inline void WholeReduceSum(const LocalTensor<float>& dst, const LocalTensor<float>& src, int mask, int repeats,
                            int dst_stride, int src_block_stride, int src_repeat_stride) {

@@ -105,12 +105,14 @@ bool Instruction::ordered(const Access& earlier) const {
   return earlier.time <= core_.known[pipe_][earlier.actor];
 }
 
-void Instruction::check(Shadow& shadow, size_t offset, size_t bytes, bool writes, bool same_bytes, const char* memory) {
+template <class Granules>
+void Instruction::check(Granules& granules, size_t offset, size_t bytes, bool writes, bool same_bytes,
+                        const char* memory) {
   const size_t end = offset + bytes;
   for (size_t granule = offset / kGranule; granule * kGranule < end; ++granule) {
     const size_t first = std::max(offset, granule * kGranule) % kGranule;
     const size_t last = std::min(end, (granule + 1) * kGranule) - granule * kGranule;
-    check(shadow.at(granule), (~0u >> (kGranule - (last - first))) << first, writes, same_bytes, memory);
+    check(granules.at(granule), (~0u >> (kGranule - (last - first))) << first, writes, same_bytes, memory);
   }
 }
 
@@ -136,6 +138,11 @@ void Instruction::check(Granule& granule, uint32_t bytes, bool writes, bool same
   }
   for (const Access& read : granule.reads)
     if ((read.bytes & bytes) && !ordered(read)) conflict("write after read", read);
+  if (bytes == ~0u) {
+    granule.reads.clear();
+    granule.writes.assign(1, access);
+    return;
+  }
   for (auto* earlier : {&granule.writes, &granule.reads}) {
     for (Access& covered : *earlier) covered.bytes &= ~bytes;
     std::erase_if(*earlier, [](const Access& covered) { return covered.bytes == 0; });
@@ -144,7 +151,7 @@ void Instruction::check(Granule& granule, uint32_t bytes, bool writes, bool same
 }
 
 void Instruction::touch(Memory& memory, size_t offset, size_t bytes, bool writes) {
-  check(memory.shadow, offset, bytes, writes, false, memory.name);
+  check(memory, offset, bytes, writes, false, memory.name);
 }
 
 bool Instruction::touch_global(const void* pointer, size_t bytes, const void* data) {

@@ -52,7 +52,7 @@ struct Granule {
   std::vector<Access> reads;
 };
 
-// Granules of one memory, allocated as they are touched.
+// Granules of global memory, allocated as they are touched.
 class Shadow {
  public:
   Granule& at(size_t granule) {
@@ -69,10 +69,11 @@ class Shadow {
 
 // One on-chip memory of a core. It starts as NaN in every floating point format.
 struct Memory {
-  explicit Memory(const char* name, size_t capacity) : name(name), bytes(capacity, 0xff) {}
+  Memory(const char* name, size_t capacity) : name(name), bytes(capacity, 0xff), granules(capacity / kGranule) {}
+  Granule& at(size_t granule) { return granules[granule]; }
   const char* name;
   std::vector<uint8_t> bytes;
-  Shadow shadow;
+  std::vector<Granule> granules;
 };
 
 enum MemoryKind : int { kUB, kL1, kL0A, kL0B, kL0C, kMemories };
@@ -113,7 +114,8 @@ class Instruction {
  private:
   void touch(Memory& memory, size_t offset, size_t bytes, bool writes);
   bool touch_global(const void* pointer, size_t bytes, const void* data);
-  void check(Shadow& shadow, size_t offset, size_t bytes, bool writes, bool same_bytes, const char* memory);
+  template <class Granules>
+  void check(Granules& granules, size_t offset, size_t bytes, bool writes, bool same_bytes, const char* memory);
   void check(Granule& granule, uint32_t bytes, bool writes, bool same_bytes, const char* memory);
   bool ordered(const Access& earlier) const;
 

@@ -48,4 +48,16 @@ void Fill(const LocalTensor<T>& dst, const T& value, int count) {
   Duplicate<T>(dst, value, count);
 }
 
+template <class T>
+void brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, int repeats, int dst_block, int dst_repeat) {
+  Brcb(dst, src, repeats, {dst_block, dst_repeat});
+}
+
+template <class T>
+void mul_mask(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b, uint64_t mask_low,
+              uint64_t mask_high, int repeats, int dst_block, int a_block, int b_block, int dst_repeat, int a_repeat,
+              int b_repeat) {
+  Mul(dst, a, b, {mask_low, mask_high}, repeats, {dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat});
+}
+
 }  // namespace tl::ascend
