@@ -2,6 +2,7 @@
 
 #include "core/registry.hpp"
 #include "cuda/sm90_causal_conv1d_update.hpp"
+#include "cuda/sm90_chunk_gated_delta_rule.hpp"
 #include "cuda/sm90_delta_update.hpp"
 #include "cuda/sm90_gdn_commit.hpp"
 #include "cuda/sm90_gdn_decode.hpp"
@@ -19,6 +20,12 @@ Support heads_of_128() {
   support.head_v_dims = {128};
   support.ratios = {1, 2, 3, 4};
   support.decode_extras = true;
+  return support;
+}
+
+Support tensor_core_heads() {
+  Support support = heads_of_128();
+  support.act = {DType::bf16, DType::f16};
   return support;
 }
 
@@ -53,6 +60,7 @@ void register_sm90_kernels() {
   add("sm90_causal_conv1d_update", {}, sm90::causal_conv1d_update);
   add("sm90_gdn_gating", {}, sm90::gdn_gating);
   add("sm90_gdn_frontend", heads_up_to_128(), sm90::gdn_frontend);
+  add("sm90_chunk_gated_delta_rule", tensor_core_heads(), sm90::chunk_gated_delta_rule);
   add("sm90_delta_update", heads_up_to_128(), sm90::fused_sigmoid_gating_delta_rule_update);
   add("sm90_gdn_decode", heads_of_128(), sm90::gdn_decode);
   add("sm90_gdn_verify", record_of_128(), sm90::gdn_verify);

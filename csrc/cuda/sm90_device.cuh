@@ -1,6 +1,6 @@
 // Device helpers that every SM90 kernel shares: conversion between stored and computed types, reads of tensors whose
 // dtype is known at run time, programmatic dependent launch and cluster barriers, the gates, and the reduction of many
-// sums over one warp. The only file with inline PTX.
+// sums over one warp. Inline PTX is here and in sm90_async.cuh and sm90_tensor_core.cuh.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -308,6 +308,11 @@ __device__ inline void store_to_peer(const float* shared, const TransferBarrier&
 // NOTE: relaxed, because what it orders are reads that have returned their values before writes that follow the wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Every thread of the cluster, whichever way its warp came here.
+__device__ inline void cluster_synchronize() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
 
 // Divisions are approximate, within 2 units in the last place: the exact one branches.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }

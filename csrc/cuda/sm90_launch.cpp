@@ -7,6 +7,8 @@
 namespace gdn::sm90 {
 namespace {
 
+constexpr size_t kSharedByDefault = 48 << 10;
+
 void check(const char* op, const char* call, cudaError_t status) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // a launch error that is not sticky must not surface in somebody else's check
@@ -47,6 +49,10 @@ int multiprocessors(const char* op, int device) {
 void launch_kernel(const char* op, const void* kernel, const LaunchShape& shape, void** arguments, int device,
                    Stream stream) {
   const DeviceGuard guard(op, device);
+  if (shape.shared_bytes > kSharedByDefault)
+    check(op, "cudaFuncSetAttribute",
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)));
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

@@ -18,7 +18,7 @@ class LaunchError : public std::runtime_error {
 struct LaunchShape {
   dim3 grid, block;
   unsigned cluster_x = 1;
-  size_t shared_bytes = 0;  // dynamic, at most 48 KB
+  size_t shared_bytes = 0;  // dynamic, at most 227 KB
 };
 
 // Launches on `device` and `stream`, allowed to start before the previous kernel in the stream has ended: the kernel

@@ -1,0 +1,1010 @@
+// Chunked gated delta rule on tensor cores: states read and written by slot, one pass over q, k, v.
+//
+// Per chunk of C = 64 tokens, with G the inclusive sum of the log gates in the chunk and A = (I + stril(beta K
+// K^T))^-1:
+//   U = K S^T,  W = V - e^G U,  O = scale (e^G (Q S^T) + R W),  S' = e^{G_C} S + W^T X
+//   X_j = e^{G_C - G_j} beta_j (A^T K)_j,  R_il = e^{G_i - G_l} beta_l (tril(Q K^T) A)_il     (independent of S)
+// Tiles: a cluster of two blocks takes one row and value head, each block 64 of its 128 rows of S, which stay in
+// float32 in registers from the first chunk to the last. X and R are made by one warp group a block, for every second
+// chunk, and copied to the other block. Grid: a cluster a pair of multiprocessors, work items in turn. Memory: K and Q
+// are read once a cluster (multicast), V and O once; the only other traffic is the states. Synchronisation: mbarriers
+// named for who waits for what; see ChunkShared. Nothing depends on the batch.
+#pragma once
+
+#include "cuda/sm90_device.cuh"
+#include "cuda/sm90_tensor_core.cuh"
+
+namespace gdn::sm90 {
+
+constexpr int kChunk = 64;
+constexpr int kHead = 128;              // K and V
+constexpr int kBlocks = 2;              // of a cluster
+constexpr int kHalf = kHead / kBlocks;  // rows of the state a block holds
+constexpr int kGroup = 128;             // threads of a warp group
+constexpr int kGroupWarps = kGroup / kWarp;
+constexpr int kChunkThreads = 4 * kGroup;
+constexpr int kServiceRegisters = 56, kPrepareRegisters = 112, kStateRegisters = 232;
+constexpr int kKeyStages = 4, kValueStages = 3;
+constexpr float kLog2e = 1.4426950408889634f;
+
+struct ChunkRuleParams {
+  CUtensorMap q, k, v;  // boxes of 64 tokens x 1 head x 64 channels
+  const float* g;       // [T, HV]
+  const float* beta;    // [T, HV]
+  FloatPtr out;         // [T, HV, 128]
+  FloatPtr ssm_pool;    // [slots, HV, 128, 128]
+  FloatPtr h;           // optional [chunks, HV, 128, 128]
+  float* track_state;   // optional [N, HV, 128, 128]
+  IndexPtr track_chunk_idx;
+  IndexPtr query_start_loc;
+  SlotPtr cache_indices;
+  const bool* has_initial_state;  // optional [N]
+  int64_t g_pitch, beta_pitch, ssm_pitch;
+  int32_t rows, tokens, value_heads, ratio;
+  float scale;
+  bool update_state;
+};
+
+// What does not depend on the state: made once a cluster, used by both blocks.
+struct alignas(1024) Packet {
+  unsigned char x[2 * kTileBytes];  // [token, K]
+  unsigned char r[kTileBytes];      // [token i, token l]
+  float o_factor[kChunk];           // of Q S^T: scale e^G, times the norm of q
+  float u_factor[kChunk];           // of U: e^G, times the norm of k
+  float decay[4];                   // e^{G_C}, then padding to 16 bytes
+};
+
+struct alignas(1024) KeyStage {
+  unsigned char k[2 * kTileBytes];
+  unsigned char q[2 * kTileBytes];
+};
+
+// stril(beta K K^T) in blocks of 16 x 16: those on the diagonal in float32, to be inverted; those below it and the
+// inverses in float16, with rows 48 bytes apart, so that the reads of a fragment avoid conflicts.
+constexpr int kBlock = 16;
+struct alignas(16) Triangle {
+  float diagonal[kTileRows / kBlock][kBlock][kBlock];
+  f16 block[10][kBlock][24];
+};
+
+struct GateStage {
+  float log2_gate[kChunk];  // G log2 e
+  float beta[kChunk];
+};
+
+struct ChunkShared {
+  KeyStage keys[kKeyStages];
+  alignas(1024) unsigned char values[kValueStages][kTileBytes];  // [token, v]: V, then O in its place
+  Packet packets[kBlocks];
+  alignas(1024) unsigned char inverse[kTileBytes];  // [column of A, row of A]
+  Triangle triangle;
+  GateStage gates[kBlocks];
+  float k_norm[kChunk], q_norm[kChunk];  // 1 / norm
+  // full: the copies have arrived. free: all readers of both blocks are done.
+  uint64_t keys_full[kKeyStages], keys_free[kKeyStages], keys_with_tail[kKeyStages];
+  uint64_t values_full[kValueStages], values_free[kValueStages], values_with_tail[kValueStages],
+      outputs_full[kValueStages];
+  uint64_t gates_full[kBlocks], gates_free[kBlocks];
+  uint64_t inverse_full, inverse_free;
+  uint64_t packet_full[kBlocks], packet_free[kBlocks];
+};
+
+// Position in a ring of stages, and the parity of the phase it is in.
+template <int kStages>
+struct Ring {
+  uint32_t count = 0;
+  __device__ uint32_t stage() const { return count % kStages; }
+  __device__ uint32_t phase() const { return count / kStages & 1; }
+  __device__ void next() { ++count; }
+};
+
+// One row and value head.
+struct ChunkItem {
+  int row, head, begin, length, slot;
+  bool from_slot;
+
+  __device__ static ChunkItem load(const ChunkRuleParams& p, int index) {
+    ChunkItem item;
+    item.row = index / p.value_heads;
+    item.head = index - item.row * p.value_heads;
+    item.begin = static_cast<int>(load_index(p.query_start_loc, item.row));
+    item.length = static_cast<int>(load_index(p.query_start_loc, item.row + 1)) - item.begin;
+    item.slot = static_cast<int>(load_slot(p.cache_indices, item.row));
+    item.from_slot = p.has_initial_state == nullptr || p.has_initial_state[item.row];
+    return item;
+  }
+  __device__ int chunks() const { return (length + kChunk - 1) / kChunk; }
+  __device__ int chunk_tokens(int chunk) const { return min(kChunk, length - chunk * kChunk); }
+};
+
+// NOTE: tells the compiler that a value is one for the warp; products in flight must not cross divergent branches.
+__device__ inline int uniform(int x) { return __shfl_sync(kFullMask, x, 0); }
+
+template <class Body>
+__device__ inline void for_each_item(const ChunkRuleParams& p, Body body) {
+  const int clusters = gridDim.x / kBlocks, items = p.rows * p.value_heads;
+  int index = cluster_index_x();
+  if (index >= items) return;
+  ChunkItem item = ChunkItem::load(p, index);
+  while (true) {
+    const int next_index = index + clusters;
+    ChunkItem next = item;
+    if (next_index < items) next = ChunkItem::load(p, next_index);
+    body(item);
+    if (next_index >= items) return;
+    item = next;
+    index = next_index;
+  }
+}
+
+__device__ inline SharedAddress barrier_of(const uint64_t& barrier) { return shared_address(&barrier); }
+
+// One arrival a warp, in both blocks.
+__device__ inline void arrive_in_both_blocks(const uint64_t& barrier) {
+  __syncwarp();
+  const int lane = threadIdx.x % kWarp;
+  if (lane < kBlocks) barrier_arrive_in_cluster(in_block(barrier_of(barrier), lane));
+}
+
+// ------------------------------------------------------------------------------ copies of q and k, and of v: a warp
+// each
+template <class Body>
+__device__ inline void for_each_chunk(const ChunkRuleParams& p, Body body) {
+  for_each_item(p, [&](const ChunkItem& item) {
+    if (item.slot < 0) return;
+    for (int chunk = 0; chunk < item.chunks(); ++chunk) body(item, chunk);
+  });
+}
+
+// What follows a row's last token belongs to another row.
+__device__ inline void zero_rows(unsigned char* tile, int first) {
+  for (int i = first * 8 + threadIdx.x % kWarp; i < kTileRows * 8; i += kWarp)
+    reinterpret_cast<uint4*>(tile)[i] = uint4{0, 0, 0, 0};
+}
+
+// Waits for one stage of a ring to be free and has copy(barrier) fill it; zero() clears what follows the row's last
+// token.
+template <int kStages>
+struct StageLoader {
+  Ring<kStages> ring;
+  uint32_t tail_phases = 0;  // a bit a stage
+
+  template <class Copy, class Zero>
+  __device__ void load(const uint64_t* full, const uint64_t* free, const uint64_t* with_tail, uint32_t bytes, bool tail,
+                       Copy copy, Zero zero) {
+    const int lane = threadIdx.x % kWarp;
+    const uint32_t stage = ring.stage();
+    barrier_wait(barrier_of(free[stage]), ring.phase() ^ 1);
+    const SharedAddress arrived = barrier_of((tail ? with_tail : full)[stage]);
+    if (lane == 0) {
+      barrier_arrive_expect(arrived, bytes);
+      copy(stage, arrived);
+    }
+    __syncwarp();
+    if (tail) {
+      barrier_wait(arrived, tail_phases >> stage & 1);
+      tail_phases ^= 1u << stage;
+      zero(stage);
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(barrier_of(full[stage]));
+    }
+    ring.next();
+  }
+};
+
+__device__ inline void load_keys(const ChunkRuleParams& p, ChunkShared& shared) {
+  StageLoader<kKeyStages> loader;
+  const uint32_t rank = cluster_rank();
+  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+    const int tokens = item.chunk_tokens(chunk);
+    loader.load(
+        shared.keys_full, shared.keys_free, shared.keys_with_tail, sizeof(KeyStage), tokens < kChunk,
+        [&](uint32_t stage, SharedAddress arrived) {
+          const CUtensorMap* map = rank == 0 ? &p.k : &p.q;
+          const SharedAddress to = shared_address(rank == 0 ? shared.keys[stage].k : shared.keys[stage].q);
+          for (int half = 0; half < 2; ++half)
+            copy_box_to_blocks(to + half * kTileBytes, map, half * 64, item.head / p.ratio, item.begin + chunk * kChunk,
+                               arrived, (1 << kBlocks) - 1);
+        },
+        [&](uint32_t stage) {
+          zero_rows(shared.keys[stage].k, tokens);
+          zero_rows(shared.keys[stage].k + kTileBytes, tokens);
+        });
+  });
+}
+
+// The state is what the block waits for longest: it is fetched into the L2 cache while the row before is worked on.
+__device__ inline void prefetch_state(const ChunkRuleParams& p, const ChunkItem& item) {
+  if (!item.from_slot || threadIdx.x % kWarp != 0) return;
+  const int64_t size = p.ssm_pool.dtype == DType::f32 ? 4 : 2;
+  const int64_t first =
+      item.slot * p.ssm_pitch + (item.head * kHead + static_cast<int64_t>(cluster_rank()) * kHalf) * kHead;
+  const auto address = reinterpret_cast<uintptr_t>(p.ssm_pool.data) + first * size;
+  if (address % 16 == 0) prefetch_to_l2(reinterpret_cast<const void*>(address), kHalf * kHead * size);
+}
+
+__device__ inline void load_values(const ChunkRuleParams& p, ChunkShared& shared) {
+  StageLoader<kValueStages> loader;
+  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+    if (chunk == 0) prefetch_state(p, item);
+    const int tokens = item.chunk_tokens(chunk);
+    loader.load(
+        shared.values_full, shared.values_free, shared.values_with_tail, kTileBytes, tokens < kChunk,
+        [&](uint32_t stage, SharedAddress arrived) {
+          copy_box(shared_address(shared.values[stage]), &p.v, cluster_rank() * kHalf, item.head,
+                   item.begin + chunk * kChunk, arrived);
+        },
+        [&](uint32_t stage) { zero_rows(shared.values[stage], tokens); });
+  });
+}
+
+// --------------------------------------------------------------------------------------------------- output, by a warp
+template <class T>
+__device__ inline uint4* output_piece(const ChunkRuleParams& p, int token, int head, int piece) {
+  const int64_t first = (static_cast<int64_t>(token) * p.value_heads + head) * kHead + cluster_rank() * kHalf;
+  return reinterpret_cast<uint4*>(static_cast<T*>(p.out.data) + first) + piece;
+}
+
+template <class T>
+__device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shared) {
+  constexpr int kAtOnce = 4;  // pieces of 16 bytes a lane, of 4 rows a warp
+  const int lane = threadIdx.x % kWarp, piece = lane % 8;
+  Ring<kValueStages> ring;
+  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+    const int tokens = item.chunk_tokens(chunk), begin = item.begin + chunk * kChunk;
+    barrier_wait(barrier_of(shared.outputs_full[ring.stage()]), ring.phase());
+    const auto* tile = reinterpret_cast<const uint4*>(shared.values[ring.stage()]);
+#pragma unroll 1
+    for (int first = lane / 8; first < kTileRows; first += 4 * kAtOnce) {
+      uint4 pieces[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first + 4 * i;
+        pieces[i] = tile[row * 8 + (piece ^ (row & 7))];
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (first + 4 * i < tokens) *output_piece<T>(p, begin + first + 4 * i, item.head, piece) = pieces[i];
+    }
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.values_free[ring.stage()]));
+    ring.next();
+  });
+}
+
+// Zeros in the output of rows without a slot, and past the last row.
+template <class T>
+__device__ inline void zero_outputs(const ChunkRuleParams& p) {
+  const int lane = threadIdx.x % kWarp;
+  const auto zero = [&](int token, int head) { *output_piece<T>(p, token, head, lane % 8) = uint4{0, 0, 0, 0}; };
+  for_each_item(p, [&](const ChunkItem& item) {
+    if (item.slot >= 0) return;
+    for (int i = lane / 8; i < item.length; i += kWarp / 8) zero(item.begin + i, item.head);
+  });
+  const int end = static_cast<int>(load_index(p.query_start_loc, p.rows)), clusters = gridDim.x / kBlocks;
+  for (int token = end + static_cast<int>(cluster_index_x()); token < p.tokens; token += clusters)
+    for (int head = lane / 8; head < p.value_heads; head += kWarp / 8) zero(token, head);
+}
+
+// ------------------------------------------------------------------------------------------------ gates, by one warp
+// Calls body(item, chunk) for the chunks that this block prepares: every second one of the cluster.
+template <class Body>
+__device__ inline void for_each_own_chunk(const ChunkRuleParams& p, Body body) {
+  int first = static_cast<int>(cluster_rank());  // own chunks of the item before come before it
+  for_each_item(p, [&](const ChunkItem& item) {
+    if (item.slot < 0) return;
+    const int chunks = item.chunks();
+    int chunk = first;
+    for (; chunk < chunks; chunk += kBlocks) body(item, chunk);
+    first = chunk - chunks;
+  });
+}
+
+struct GateLoader {
+  const ChunkRuleParams& p;
+  ChunkShared& shared;
+  Ring<kBlocks> ring;
+  float g[2], beta[2];  // of tokens 2 lane and 2 lane + 1
+  int tokens = 0;
+
+  // NOTE: one chunk ahead, and without a condition, so that nobody waits for these loads here.
+  __device__ void load(const ChunkItem& item, int chunk) {
+    tokens = item.chunk_tokens(chunk);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int inside = min(2 * static_cast<int>(threadIdx.x % kWarp) + i, tokens - 1);
+      const int64_t token = item.begin + chunk * kChunk + inside;
+      g[i] = p.g[token * p.g_pitch + item.head];
+      beta[i] = p.beta[token * p.beta_pitch + item.head];
+    }
+  }
+
+  __device__ void store() {
+    const int lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (2 * lane + i >= tokens) g[i] = 0, beta[i] = 0;
+    float sum = g[0] + g[1];
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      const float before = __shfl_up_sync(kFullMask, sum, step);
+      if (lane >= step) sum += before;
+    }
+    barrier_wait(barrier_of(shared.gates_free[ring.stage()]), ring.phase() ^ 1);
+    GateStage& stage = shared.gates[ring.stage()];
+    *reinterpret_cast<float2*>(&stage.log2_gate[2 * lane]) = {(sum - g[1]) * kLog2e, sum * kLog2e};
+    *reinterpret_cast<float2*>(&stage.beta[2 * lane]) = {beta[0], beta[1]};
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.gates_full[ring.stage()]));
+    ring.next();
+  }
+
+  __device__ void run() {
+    for_each_own_chunk(p, [&](const ChunkItem& item, int chunk) {
+      if (tokens > 0) store();
+      load(item, chunk);
+    });
+    if (tokens > 0) store();
+  }
+};
+
+// ----------------------------------------------------------------------------- what does not depend on the state: X, R
+// What both groups that prepare a block's chunks have in common.
+template <class T>
+struct ChunkPreparer {
+  const ChunkRuleParams& p;
+  ChunkShared& shared;
+  uint32_t barrier_id;
+  Ring<kKeyStages> keys;
+  Ring<kBlocks> gates;              // of own chunks
+  Ring<1> own;                      // the inverse and the packet of this block
+  int lane, warp, group_row, pair;  // the fragment's rows group_row and + 8 of the warp, columns 2 pair and + 1
+  int row;
+
+  __device__ ChunkPreparer(const ChunkRuleParams& params, ChunkShared& memory, uint32_t id)
+      : p(params), shared(memory), barrier_id(id) {
+    keys.count = cluster_rank();
+  }
+
+  // NOTE: for every chunk again, else the compiler keeps all that follows from these in registers, and spills.
+  __device__ void find_place() {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    thread %= kGroup;
+    lane = thread % kWarp, warp = uniform(thread / kWarp), group_row = lane / 4, pair = lane % 4;
+    row = 16 * warp + group_row;
+  }
+
+  __device__ void barrier() const { named_barrier(barrier_id, kGroup); }
+  __device__ const KeyStage& stage() const { return shared.keys[keys.stage()]; }
+  __device__ const GateStage& gate() const { return shared.gates[gates.stage()]; }
+  __device__ Packet& packet() const { return shared.packets[cluster_rank()]; }
+
+  __device__ void wait_for_keys() const { barrier_wait(barrier_of(shared.keys_full[keys.stage()]), keys.phase()); }
+  __device__ void wait_for_gates() const { barrier_wait(barrier_of(shared.gates_full[gates.stage()]), gates.phase()); }
+  __device__ void wait_for_packet() const {
+    barrier_wait(barrier_of(shared.packet_free[cluster_rank()]), own.phase() ^ 1);
+  }
+  __device__ void free_gates() const {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.gates_free[gates.stage()]));
+  }
+
+  __device__ void next() {
+    keys.count += kBlocks;
+    gates.next();
+    own.next();
+  }
+
+  // Inverse norms of the rows of k or q; a thread sums half a row.
+  __device__ void find_norms(const unsigned char* tiles, float* norms) const {
+    const int thread = warp * kWarp + lane, token = thread / 2, half = thread % 2;
+    const auto* tile = reinterpret_cast<const uint4*>(tiles + half * kTileBytes);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint4 words = tile[token * 8 + (i ^ (token & 7))];
+      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 x = unpack<T>(word[j]);
+        sum = fmaf(x.x, x.x, fmaf(x.y, x.y, sum));
+      }
+    }
+    sum += __shfl_xor_sync(kFullMask, sum, 1);
+    if (half == 0) norms[token] = rsqrtf(sum + 1e-6f);
+    barrier();
+  }
+
+  __device__ void store_fragment_rows(SharedAddress tile, int nb, const float* fragment) const {
+    uint32_t blocks[4];
+    pack_operand<T>(blocks, fragment);
+    store_blocks(tile_piece(tile, 16 * warp + lane % 16, nb + lane / 16), blocks);
+  }
+
+  // A part of the packet to the other block, after all threads of the group have written it.
+  __device__ void send(const void* part, uint32_t bytes) const {
+    const SharedAddress from = shared_address(part);
+    const SharedAddress full = barrier_of(shared.packet_full[cluster_rank()]);
+    const uint32_t other = cluster_rank() ^ 1;
+    copy_to_block(in_block(from, other), from, bytes, in_block(full, other));
+  }
+
+  __device__ void announce(uint32_t bytes) const {
+    const SharedAddress full = barrier_of(shared.packet_full[cluster_rank()]);
+    barrier_arrive(full);
+    barrier_arrive_expect_in_cluster(in_block(full, cluster_rank() ^ 1), bytes);
+  }
+};
+
+// A and X.
+template <class T, bool kNorm>
+struct InversePreparer : ChunkPreparer<T> {
+  using Base = ChunkPreparer<T>;
+  using Base::group_row, Base::lane, Base::p, Base::pair, Base::row, Base::shared, Base::warp;
+
+  __device__ InversePreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 1) {}
+
+  __device__ void run() {
+    for_each_own_chunk(p, [&](const ChunkItem&, int) {
+      prepare();
+      this->next();
+    });
+  }
+
+  __device__ static constexpr int block_index(int row, int column) { return row * (row + 1) / 2 + column; }
+
+  // stril(beta K K^T) to shared memory; the warp's rows.
+  __device__ void store_triangle(const float (&kk)[32]) {
+    float factor[2] = {this->gate().beta[row], this->gate().beta[row + 8]};
+    if constexpr (kNorm) {
+      factor[0] *= shared.k_norm[row];
+      factor[1] *= shared.k_norm[row + 8];
+    }
+    constexpr int kPitch = sizeof(shared.triangle.block[0][0]) / sizeof(f16);
+    f16* const below = &shared.triangle.block[block_index(warp, 0)][group_row][2 * pair];
+    float diagonal[8] = {};
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb) {
+      float2 column_factor = {1, 1};
+      if constexpr (kNorm) column_factor = *reinterpret_cast<const float2*>(&shared.k_norm[8 * nb + 2 * pair]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float2 x = {kk[4 * nb + 2 * i] * factor[i] * column_factor.x,
+                          kk[4 * nb + 2 * i + 1] * factor[i] * column_factor.y};
+        const bool on_diagonal = nb / 2 == warp;
+        diagonal[4 * i + nb % 2 * 2] = on_diagonal ? x.x : diagonal[4 * i + nb % 2 * 2];
+        diagonal[4 * i + nb % 2 * 2 + 1] = on_diagonal ? x.y : diagonal[4 * i + nb % 2 * 2 + 1];
+        if (nb / 2 < warp)
+          *reinterpret_cast<uint32_t*>(below + (nb / 2 * kBlock + i * 8) * kPitch + nb % 2 * 8) = pack<f16>(x.x, x.y);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row_in_block = group_row + i / 2 * 8, column = i % 2 * 8 + 2 * pair;
+      *reinterpret_cast<float2*>(&shared.triangle.diagonal[warp][row_in_block][column]) = {
+          column < row_in_block ? diagonal[2 * i] : 0, column + 1 < row_in_block ? diagonal[2 * i + 1] : 0};
+    }
+  }
+
+  // The inverse of the warp's block on the diagonal, a column a lane, by forward substitution in float32.
+  __device__ void invert_diagonal() {
+    const auto& l = shared.triangle.diagonal[warp];
+    const int column = lane % kBlock;
+    float x[kBlock];
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) {
+      float sum = i == column ? 1.0f : 0.0f;
+#pragma unroll
+      for (int j = 0; j < i; j += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(&l[i][j]);
+        sum = fmaf(-four.x, x[j], sum);
+        if (j + 1 < i) sum = fmaf(-four.y, x[j + 1], sum);
+        if (j + 2 < i) sum = fmaf(-four.z, x[j + 2], sum);
+        if (j + 3 < i) sum = fmaf(-four.w, x[j + 3], sum);
+      }
+      x[i] = sum;
+    }
+    auto& inverse = shared.triangle.block[block_index(warp, warp)];
+    if (lane < kBlock) {
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) inverse[i][column] = from_float<f16>(x[i]);
+    }
+  }
+
+  // Rows of the four 8 x 8 blocks of a block of the triangle: 0-7 and 8-15 of columns 0-7, then of columns 8-15.
+  __device__ SharedAddress block_rows(int block) const {
+    return shared_address(&shared.triangle.block[block][lane % 16][lane / 16 * 8]);
+  }
+
+  // sum += z b^T with block b of the triangle, z a left operand of 16 x 16.
+  __device__ void add_block_product(float (&sum)[2][4], const uint32_t (&z)[4], int b) const {
+    uint32_t right[4];
+    load_blocks(right, block_rows(b));
+#pragma unroll
+    for (int nb = 0; nb < 2; ++nb) warp_product(sum[nb], z, right[nb], right[nb + 2]);
+  }
+
+  // Columns 16 warp .. of A, transposed, as the left operand of A^T K. Block column v of A = (I + L)^-1 is found from
+  // the diagonal down: A_wv = -A_ww sum_{v <= m < w} L_wm A_mv; the blocks above the diagonal come out as zeros.
+  __device__ void invert_column(uint32_t (&operand)[16]) {
+    uint32_t diagonal[4], z[4][4];
+    load_blocks_transposed(diagonal, block_rows(block_index(warp, warp)));
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float sum[2][4] = {}, product[2][4] = {};
+      uint32_t left[4];
+#pragma unroll
+      for (int m = 0; m < w; ++m) add_block_product(sum, z[m], block_index(w, m));
+      pack_operand<f16>(left, &sum[0][0]);
+      if (w > 0) add_block_product(product, left, block_index(w, w));
+      float a[2][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        // Transposed, the block of rows 8-15 and columns 0-7 comes before that of rows 0-7 and columns 8-15.
+        const float2 own = unpack<f16>(warp == w ? diagonal[i % 2 * 2 + i / 2] : 0);
+        a[i / 2][i % 2 * 2] = own.x - product[i / 2][i % 2 * 2];
+        a[i / 2][i % 2 * 2 + 1] = own.y - product[i / 2][i % 2 * 2 + 1];
+      }
+      pack_operand<f16>(z[w], &a[0][0]);
+      if constexpr (kNorm) {
+#pragma unroll
+        for (int nb = 0; nb < 2; ++nb) {
+          const float2 norm = *reinterpret_cast<const float2*>(&shared.k_norm[16 * w + 8 * nb + 2 * pair]);
+          a[nb][0] *= norm.x, a[nb][1] *= norm.y, a[nb][2] *= norm.x, a[nb][3] *= norm.y;
+        }
+      }
+      pack_operand<T>(operand + 4 * w, &a[0][0]);
+    }
+#pragma unroll
+    for (int w = 0; w < 4; ++w)
+      store_blocks(tile_piece(shared_address(shared.inverse), 16 * warp + lane % 16, 2 * w + lane / 16),
+                   operand + 4 * w);
+  }
+
+  __device__ void prepare() {
+    this->find_place();
+    const SharedAddress k = shared_address(this->stage().k);
+    this->wait_for_keys();
+    float kk[32];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      product<T, Right::rows_of_n>(kk, rows_descriptor(k) + rows_step(i), rows_descriptor(k) + rows_step(i), i);
+    products_commit();
+    this->wait_for_gates();
+    if constexpr (kNorm) this->find_norms(this->stage().k, shared.k_norm);
+    products_wait<0>();
+    store_triangle(kk);
+    __syncwarp();
+    invert_diagonal();
+    this->barrier();
+
+    barrier_wait(barrier_of(shared.inverse_free), this->own.phase() ^ 1);
+    uint32_t inverse[16];
+    invert_column(inverse);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.inverse_full));
+    float x[64];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      product<T, Right::rows_of_inner>(x, inverse + 4 * i, columns_descriptor(k) + columns_step(i), i);
+    products_commit();
+    const GateStage& gate = this->gate();
+    const float last = gate.log2_gate[kChunk - 1];
+    const float factor[2] = {gate.beta[row] * exp2_approximate(last - gate.log2_gate[row]),
+                             gate.beta[row + 8] * exp2_approximate(last - gate.log2_gate[row + 8])};
+    Packet& packet = this->packet();
+    this->wait_for_packet();
+    if (warp == 0) {
+      float2 u = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
+      u = {exp2_approximate(u.x), exp2_approximate(u.y)};
+      if (lane == kWarp - 1) packet.decay[0] = u.y;
+      if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
+      *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
+    }
+    this->free_gates();
+    products_wait<0>();
+    arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+#pragma unroll
+    for (int nb = 0; nb < 16; nb += 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[4 * nb + i] *= factor[i / 2 % 2];
+      this->store_fragment_rows(shared_address(packet.x) + nb / 8 * kTileBytes, nb % 8, x + 4 * nb);
+    }
+    fence_async_proxy();
+    this->barrier();
+    if (warp == 0 && lane == 0) {
+      constexpr uint32_t kFactorBytes = sizeof(Packet::u_factor) + sizeof(Packet::decay);
+      this->announce(sizeof(Packet::x) + kFactorBytes);
+      this->send(packet.x, sizeof(Packet::x));
+      this->send(packet.u_factor, kFactorBytes);
+    }
+  }
+};
+
+// R.
+template <class T, bool kNorm>
+struct AttentionPreparer : ChunkPreparer<T> {
+  using Base = ChunkPreparer<T>;
+  using Base::lane, Base::p, Base::pair, Base::row, Base::shared, Base::warp;
+
+  __device__ AttentionPreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 2) {}
+
+  __device__ void run() {
+    for_each_own_chunk(p, [&](const ChunkItem&, int) {
+      prepare();
+      this->next();
+    });
+  }
+
+  // Element i of the fragment's block nb lies on or below the diagonal.
+  __device__ bool is_causal(int nb, int i) const { return 8 * nb + 2 * pair + i % 2 <= row + i / 2 * 8; }
+
+  __device__ void prepare() {
+    this->find_place();
+    const SharedAddress k = shared_address(this->stage().k), q = shared_address(this->stage().q);
+    this->wait_for_keys();
+    float qk[32];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      product<T, Right::rows_of_n>(qk, rows_descriptor(q) + rows_step(i), rows_descriptor(k) + rows_step(i), i);
+    products_commit();
+    this->wait_for_gates();
+    const GateStage& gate = this->gate();
+    if constexpr (kNorm) this->find_norms(this->stage().q, shared.q_norm);
+    const float row_gate[2] = {gate.log2_gate[row], gate.log2_gate[row + 8]};
+    const float row_factor[2] = {kNorm ? p.scale * shared.q_norm[row] : p.scale,
+                                 kNorm ? p.scale * shared.q_norm[row + 8] : p.scale};
+    float factor[32];
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb) {
+      const float2 column_gate = *reinterpret_cast<const float2*>(&gate.log2_gate[8 * nb + 2 * pair]);
+      const float2 beta = *reinterpret_cast<const float2*>(&gate.beta[8 * nb + 2 * pair]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float difference = row_gate[i / 2] - (i % 2 ? column_gate.y : column_gate.x);
+        factor[4 * nb + i] = row_factor[i / 2] * (i % 2 ? beta.y : beta.x) * exp2_approximate(fminf(difference, 0.0f));
+      }
+    }
+    float2 o = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
+    o = {p.scale * exp2_approximate(o.x), p.scale * exp2_approximate(o.y)};
+    if constexpr (kNorm) o.x *= shared.q_norm[2 * lane], o.y *= shared.q_norm[2 * lane + 1];
+    this->free_gates();
+    products_wait<0>();
+    arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+    uint32_t attention[16];
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (!is_causal(nb, i)) qk[4 * nb + i] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pack_operand<T>(attention + 4 * i, qk + 8 * i);
+
+    barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
+    const uint64_t inverse = rows_descriptor(shared_address(shared.inverse));
+    float r[32];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(r, attention + 4 * i, inverse + rows_step(i), i);
+    products_commit();
+    Packet& packet = this->packet();
+    this->wait_for_packet();
+    if (warp == 0) *reinterpret_cast<float2*>(&packet.o_factor[2 * lane]) = o;
+    products_wait<0>();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.inverse_free));
+#pragma unroll
+    for (int nb = 0; nb < 8; nb += 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) r[4 * nb + i] *= factor[4 * nb + i];  // above the diagonal r is zero
+      this->store_fragment_rows(shared_address(packet.r), nb, r + 4 * nb);
+    }
+    fence_async_proxy();
+    this->barrier();
+    if (warp == 0 && lane == 0) {
+      constexpr uint32_t kBytes = sizeof(Packet::r) + sizeof(Packet::o_factor);
+      this->announce(kBytes);
+      this->send(packet.r, kBytes);
+    }
+  }
+};
+
+// -------------------------------------------------------------------------------------------------- states and outputs
+template <class Body>
+__device__ inline void with_element(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::bf16:
+      return body(bf16{});
+    case DType::f16:
+      return body(f16{});
+    default:
+      return body(float{});
+  }
+}
+
+template <class State>
+__device__ inline void store_pair(State* to, float a, float b) {
+  if constexpr (std::is_same_v<State, float>)
+    *reinterpret_cast<float2*>(to) = {a, b};
+  else
+    *reinterpret_cast<uint32_t*>(to) = pack<State>(a, b);
+}
+
+template <class State>
+__device__ inline float2 load_pair(const State* from) {
+  if constexpr (std::is_same_v<State, float>)
+    return *reinterpret_cast<const float2*>(from);
+  else
+    return unpack<State>(*reinterpret_cast<const uint32_t*>(from));
+}
+
+template <class T>
+struct ChunkState {
+  const ChunkRuleParams& p;
+  ChunkShared& shared;
+  Ring<kKeyStages> keys;
+  Ring<kValueStages> values;
+  Ring<kBlocks> packets;
+
+  int lane, warp, group_row, pair;
+
+  __device__ ChunkState(const ChunkRuleParams& params, ChunkShared& memory) : p(params), shared(memory) {
+    const int thread = threadIdx.x % kGroup;
+    lane = thread % kWarp, warp = uniform(thread / kWarp), group_row = lane / 4, pair = lane % 4;
+  }
+
+  // Offset of the fragment in the [128, 128] state of a head.
+  __device__ int64_t fragment_offset() const {
+    return (cluster_rank() * kHalf + 16 * warp + group_row) * kHead + 2 * pair;
+  }
+
+  __device__ void load_state(float (&s)[64], const ChunkItem& item) const {
+    if (!item.from_slot) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) s[i] = 0;
+      return;
+    }
+    const int64_t first = item.slot * p.ssm_pitch + static_cast<int64_t>(item.head) * kHead * kHead + fragment_offset();
+    with_element(p.ssm_pool.dtype, [&](auto element) {
+      const auto* from = static_cast<const decltype(element)*>(p.ssm_pool.data) + first;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const float2 x = load_pair(from + (i % 2 * 8) * kHead + i / 2 * 8);
+        s[2 * i] = x.x, s[2 * i + 1] = x.y;
+      }
+    });
+  }
+
+  __device__ void store_state(FloatPtr to, int64_t head, const float (&s)[64]) const {
+    with_element(to.dtype, [&](auto element) {
+      auto* out = static_cast<decltype(element)*>(to.data) + head + fragment_offset();
+#pragma unroll
+      for (int i = 0; i < 32; ++i) store_pair(out + (i % 2 * 8) * kHead + i / 2 * 8, s[2 * i], s[2 * i + 1]);
+    });
+  }
+
+  __device__ void track(const ChunkItem& item, int track_chunk, int chunk, const float (&s)[64]) const {
+    if (chunk != track_chunk) return;
+    const int64_t head = static_cast<int64_t>(item.row) * p.value_heads + item.head;
+    store_state({p.track_state, DType::f32}, head * kHead * kHead, s);
+  }
+
+  __device__ int chunks_before(int row) const {
+    int chunks = 0;
+    for (int n = 0; n < row; ++n)
+      chunks += static_cast<int>(load_index(p.query_start_loc, n + 1) - load_index(p.query_start_loc, n) + kChunk - 1) /
+                kChunk;
+    return chunks;
+  }
+
+  __device__ void run() {
+    float s[64];
+    for_each_item(p, [&](const ChunkItem& item) {
+      const int chunks = item.chunks();
+      const int track_chunk = p.track_state == nullptr ? -1 : static_cast<int>(load_index(p.track_chunk_idx, item.row));
+      if (item.slot < 0) {
+        if (track_chunk < 0 || track_chunk > chunks) return;
+#pragma unroll
+        for (int i = 0; i < 64; ++i) s[i] = 0;
+        track(item, track_chunk, track_chunk, s);
+        return;
+      }
+      const int first_chunk = p.h.data == nullptr ? 0 : chunks_before(item.row);
+      load_state(s, item);
+      uint32_t operand[32], output[16];
+      pack_state(operand, s);
+#pragma unroll 1
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        track(item, track_chunk, chunk, s);
+        if (p.h.data != nullptr)
+          store_state(p.h, (static_cast<int64_t>(first_chunk + chunk) * p.value_heads + item.head) * kHead * kHead, s);
+        step(s, operand, output, chunk > 0);
+      }
+      if (chunks > 0) {
+        free_previous_packet();
+        publish_previous_output(output);
+      }
+      track(item, track_chunk, chunks, s);
+      if (p.update_state && (chunks > 0 || !item.from_slot))
+        store_state(p.ssm_pool, item.slot * p.ssm_pitch + static_cast<int64_t>(item.head) * kHead * kHead, s);
+    });
+  }
+
+  // The products of the chunk before have read its packet.
+  __device__ void free_previous_packet() const {
+    const Ring<kBlocks> previous{packets.count - 1};
+    __syncwarp();
+    if (lane == 0)
+      barrier_arrive_in_cluster(in_block(barrier_of(shared.packet_free[previous.stage()]), previous.stage()));
+  }
+
+  // For lane l, row l % 8 of block l / 8 of four: v 0-7 and 8-15 of the warp's 16 in tokens 16 i .. 16 i + 7, then in
+  // the next 8 tokens.
+  __device__ SharedAddress values_piece(uint32_t stage, int i) const {
+    const int token = 16 * i + lane / 16 * 8 + lane % 8, piece = 2 * warp + lane / 8 % 2;
+    return tile_piece(shared_address(shared.values[stage]), token, piece);
+  }
+
+  // In place of the values of its chunk, of which this warp alone has read these pieces.
+  __device__ void publish_previous_output(const uint32_t (&output)[16]) const {
+    const uint32_t stage = Ring<kValueStages>{values.count - 1}.stage();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_blocks_transposed(values_piece(stage, i), output + 4 * i);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(barrier_of(shared.outputs_full[stage]));
+  }
+
+  // Those of the fragment's columns.
+  __device__ void load_factors(float2 (&factor)[8], const float* of_tokens) const {
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb) factor[nb] = *reinterpret_cast<const float2*>(of_tokens + 8 * nb + 2 * pair);
+  }
+
+  __device__ static void pack_state(uint32_t (&operand)[32], const float (&s)[64]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pack_operand<T>(operand + 4 * i, s + 8 * i);
+  }
+
+  // One chunk. `state` is s as a left operand, before and after; `output` that of the chunk before, then this one's.
+  __device__ void step(float (&s)[64], uint32_t (&state)[32], uint32_t (&output)[16], bool has_output) {
+    const KeyStage& stage = shared.keys[keys.stage()];
+    const Packet& packet = shared.packets[packets.stage()];
+    barrier_wait(barrier_of(shared.keys_full[keys.stage()]), keys.phase());
+    const uint64_t k_rows = rows_descriptor(shared_address(stage.k)), q_rows = rows_descriptor(shared_address(stage.q));
+    float u[32];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(u, state + 4 * i, k_rows + rows_step(i), i);
+    products_commit();
+
+    if (has_output) {
+      free_previous_packet();
+      publish_previous_output(output);
+    }
+    barrier_wait(barrier_of(shared.packet_full[packets.stage()]), packets.phase());
+    const float decay = packet.decay[0];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) s[i] *= decay;
+    barrier_wait(barrier_of(shared.values_full[values.stage()]), values.phase());
+    uint32_t v[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_blocks_transposed(v[i], values_piece(values.stage(), i));
+    float2 factor[8];
+    load_factors(factor, packet.u_factor);
+    products_wait<0>();
+    uint32_t w[16];
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float2 value = unpack<T>(v[nb / 2][nb % 2 * 2 + i]);
+        w[2 * nb + i] = pack<T>(fmaf(-factor[nb].x, u[4 * nb + 2 * i], value.x),
+                                fmaf(-factor[nb].y, u[4 * nb + 2 * i + 1], value.y));
+      }
+    }
+    // NOTE: a product waits for its turn as it is issued, and nothing else of this warp goes on: what the next chunk
+    // needs comes first.
+    const uint64_t x_columns = columns_descriptor(shared_address(packet.x));
+    float o[32];
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(s, w + 4 * i, x_columns + columns_step(i), 1);
+    products_commit();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(o, state + 4 * i, q_rows + rows_step(i), i);
+    products_commit();
+    load_factors(factor, packet.o_factor);
+    products_wait<0>();
+    arrive_in_both_blocks(shared.keys_free[keys.stage()]);
+#pragma unroll
+    for (int nb = 0; nb < 8; ++nb) {
+      o[4 * nb] *= factor[nb].x, o[4 * nb + 1] *= factor[nb].y;
+      o[4 * nb + 2] *= factor[nb].x, o[4 * nb + 3] *= factor[nb].y;
+    }
+    const uint64_t r_rows = rows_descriptor(shared_address(packet.r));
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i), 1);
+    products_commit();
+    pack_state(state, s);
+    products_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pack_operand<T>(output + 4 * i, o + 8 * i);
+    keys.next();
+    values.next();
+    packets.next();
+  }
+};
+
+// kNorm: q and k are normalised here.
+template <class T, bool kNorm>
+__global__ void __launch_bounds__(kChunkThreads, 1)
+    sm90_chunk_gated_delta_rule(const __grid_constant__ ChunkRuleParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
+  if (threadIdx.x == 0) {
+    constexpr int kReaders = (kBlocks + 2) * kGroupWarps;  // the states of both blocks, and the preparers of one
+    for (int i = 0; i < kKeyStages; ++i) {
+      barrier_init(barrier_of(shared.keys_full[i]), 1);
+      barrier_init(barrier_of(shared.keys_with_tail[i]), 1);
+      barrier_init(barrier_of(shared.keys_free[i]), kReaders);
+    }
+    for (int i = 0; i < kValueStages; ++i) {
+      barrier_init(barrier_of(shared.values_full[i]), 1);
+      barrier_init(barrier_of(shared.values_with_tail[i]), 1);
+      barrier_init(barrier_of(shared.values_free[i]), 1);
+      barrier_init(barrier_of(shared.outputs_full[i]), kGroupWarps);
+    }
+    for (int i = 0; i < kBlocks; ++i) {
+      barrier_init(barrier_of(shared.gates_full[i]), 1);
+      barrier_init(barrier_of(shared.gates_free[i]), 2 * kGroupWarps);
+      barrier_init(barrier_of(shared.packet_full[i]), 2);
+      barrier_init(barrier_of(shared.packet_free[i]), kBlocks * kGroupWarps);
+    }
+    barrier_init(barrier_of(shared.inverse_full), kGroupWarps);
+    barrier_init(barrier_of(shared.inverse_free), kGroupWarps);
+
+    barrier_init_fence();
+    prefetch_tensor_map(&p.q);
+    prefetch_tensor_map(&p.k);
+    prefetch_tensor_map(&p.v);
+  }
+  cluster_synchronize();
+  wait_for_previous_kernel();
+  allow_next_kernel();
+
+  const int group = uniform(threadIdx.x / kGroup);
+  if (group == 0) {
+    give_up_registers<kServiceRegisters>();
+    const int warp = threadIdx.x / kWarp;
+    if (warp == 0) {
+      load_keys(p, shared);
+    } else if (warp == 1) {
+      load_values(p, shared);
+    } else if (warp == 2) {
+      GateLoader{p, shared}.run();
+      zero_outputs<T>(p);
+    } else {
+      store_outputs<T>(p, shared);
+    }
+  } else if (group == 1) {
+    give_up_registers<kPrepareRegisters>();
+    InversePreparer<T, kNorm>(p, shared).run();
+  } else if (group == 2) {
+    give_up_registers<kPrepareRegisters>();
+    AttentionPreparer<T, kNorm>(p, shared).run();
+  } else {
+    claim_registers<kStateRegisters>();
+    ChunkState<T>(p, shared).run();
+  }
+  cluster_synchronize();  // the other block may still write here
+}
+
+}  // namespace gdn::sm90
