@@ -12,10 +12,11 @@ namespace {
 
 void require_aligned(const ChunkGatedDeltaRuleArgs& args, const char* name, const TensorRef& tensor) {
   if (has_tensor_map(tensor)) return;
-  throw ArgumentError(ErrorKind::value, args.kOp, name,
-                      "must have tokens and heads at multiples of 16 bytes on cuda; got address " +
-                          std::to_string(reinterpret_cast<uintptr_t>(tensor.data)) + ", strides [" +
-                          std::to_string(tensor.stride[0]) + ", " + std::to_string(tensor.stride[1]) + ", 1]");
+  throw NoKernelError(args.kOp, std::string("must have ") + name +
+                                    " with tokens and heads at multiples of 16 bytes on cuda; got address " +
+                                    std::to_string(reinterpret_cast<uintptr_t>(tensor.data)) + ", strides [" +
+                                    std::to_string(tensor.stride[0]) + ", " + std::to_string(tensor.stride[1]) +
+                                    ", 1]");
 }
 
 ChunkRuleParams params_of(const ChunkGatedDeltaRuleArgs& args) {

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import cases
 from cases import BF16, F16, F32, SMALL, Heads
 from compare import assert_bit_equal
 from problems import delta_rule, fused_layer, offsets, projections, randn, update, window_buffer
@@ -182,11 +183,11 @@ OPTIONAL_IDS = Rule(INDEX, (0,), required=False)
 PARENTS = Rule(INDEX, (0, 1), required=False)
 CONV_POOL = Rule(fixed=(1, 2))
 SSM_POOL = Rule(fixed=(1, 2, 3))
-CONV_WEIGHT = Rule(fixed=(0,), dtypes=(BF16, F16))
-CONV_BIAS = Rule(fixed=(0,), required=False, dtypes=(BF16, F16))
+CONV_WEIGHT = Rule(fixed=(0,), dtypes=tuple(x for x in (BF16, F16) if x != cases.ACTIVATION))
+CONV_BIAS = Rule(fixed=(0,), required=False, dtypes=CONV_WEIGHT.dtypes)
 GATE_WEIGHT = Rule(fixed=(0,))
-F32_ONLY = (BF16, F16)
-OTHER_FLOATS = (BF16, F16)
+F32_ONLY = (BF16, F16)  # also what differs from the pools
+OTHER_FLOATS = tuple(x for x in (F32, BF16, F16) if x != cases.ACTIVATION)
 
 LAYER = {
     "conv_weight": CONV_WEIGHT, "conv_bias": CONV_BIAS, "A_log": GATE_WEIGHT, "dt_bias": GATE_WEIGHT,
@@ -197,8 +198,8 @@ TRACK = {
     "track_state": Rule(fixed=(0, 1, 2, 3), required=False, dtypes=F32_ONLY), "track_chunk_idx": OPTIONAL_IDS,
 }  # fmt: skip
 INTERMEDIATE = {
-    "intermediate_ssm": Rule(fixed=(1, 2, 3, 4), dtypes=OTHER_FLOATS),
-    "intermediate_conv_window": Rule(fixed=(1, 2, 3), dense=LAST, dtypes=OTHER_FLOATS),
+    "intermediate_ssm": Rule(fixed=(1, 2, 3, 4), dtypes=F32_ONLY),
+    "intermediate_conv_window": Rule(fixed=(1, 2, 3), dense=LAST, dtypes=F32_ONLY),
     "intermediate_state_indices": SLOT_IDS,
 }
 
@@ -258,7 +259,7 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "gdn_commit": {
         "conv_pool": Rule(), "ssm_pool": Rule(), "cache_indices": Rule(INDEX), **INTERMEDIATE,
-        "intermediate_ssm": Rule(fixed=(2, 3, 4), dtypes=OTHER_FLOATS), "last_steps": SLOT_IDS,
+        "intermediate_ssm": Rule(fixed=(2, 3, 4), dtypes=F32_ONLY), "last_steps": SLOT_IDS,
     },
     "gdn_fold": {
         "conv_pool": Rule(fixed=(0,)), "ssm_pool": Rule(),
