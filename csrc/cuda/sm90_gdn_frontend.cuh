@@ -318,7 +318,7 @@ struct FrontendWarp {
     const int64_t track = p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1;
     if (track < 0) return;
     const int64_t wanted = load_index(p.track_lens, n);
-    store_window_after(track, row.begin, wanted < 0 ? 0 : wanted < length ? static_cast<int>(wanted) : length, initial);
+    if (wanted >= 0 && wanted <= length) store_window_after(track, row.begin, static_cast<int>(wanted), initial);
   }
 
   __device__ void zeros(int first, int last) const {
