@@ -9,6 +9,7 @@
 #include "cuda/sm90_gdn_fold.hpp"
 #include "cuda/sm90_gdn_frontend.hpp"
 #include "cuda/sm90_gdn_gating.hpp"
+#include "cuda/sm90_gdn_prefill.hpp"
 #include "cuda/sm90_gdn_verify.hpp"
 
 namespace gdn {
@@ -61,6 +62,7 @@ void register_sm90_kernels() {
   add("sm90_gdn_gating", {}, sm90::gdn_gating);
   add("sm90_gdn_frontend", heads_up_to_128(), sm90::gdn_frontend);
   add("sm90_chunk_gated_delta_rule", tensor_core_heads(), sm90::chunk_gated_delta_rule);
+  add("sm90_gdn_prefill", tensor_core_heads(), sm90::gdn_prefill);
   add("sm90_delta_update", heads_up_to_128(), sm90::fused_sigmoid_gating_delta_rule_update);
   add("sm90_gdn_decode", heads_of_128(), sm90::gdn_decode);
   add("sm90_gdn_verify", record_of_128(), sm90::gdn_verify);
