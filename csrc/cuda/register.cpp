@@ -20,6 +20,11 @@ Support heads_of_128() {
   support.head_k_dims = {128};
   support.head_v_dims = {128};
   support.ratios = {1, 2, 3, 4};
+  return support;
+}
+
+Support decode_of_128() {
+  Support support = heads_of_128();
   support.decode_extras = true;
   return support;
 }
@@ -64,7 +69,7 @@ void register_sm90_kernels() {
   add("sm90_chunk_gated_delta_rule", tensor_core_heads(), sm90::chunk_gated_delta_rule);
   add("sm90_gdn_prefill", tensor_core_heads(), sm90::gdn_prefill);
   add("sm90_delta_update", heads_up_to_128(), sm90::fused_sigmoid_gating_delta_rule_update);
-  add("sm90_gdn_decode", heads_of_128(), sm90::gdn_decode);
+  add("sm90_gdn_decode", decode_of_128(), sm90::gdn_decode);
   add("sm90_gdn_verify", record_of_128(), sm90::gdn_verify);
   add("sm90_gdn_verify_stored", stored_states(), sm90::gdn_verify_stored);
   add("sm90_gdn_commit", {}, sm90::gdn_commit);

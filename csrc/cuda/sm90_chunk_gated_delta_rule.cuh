@@ -1,14 +1,13 @@
 // Chunked gated delta rule on tensor cores: states read and written by slot, one pass over q, k, v.
 //
-// Per chunk of C = 64 tokens, with G the inclusive sum of the log gates in the chunk and A = (I + stril(beta K
-// K^T))^-1:
+// Per chunk of C = 64 tokens, with G the inclusive sum of the log gates and A = (I + stril(beta K K^T))^-1:
 //   U = K S^T,  W = V - e^G U,  O = scale (e^G (Q S^T) + R W),  S' = e^{G_C} S + W^T X
 //   X_j = e^{G_C - G_j} beta_j (A^T K)_j,  R_il = e^{G_i - G_l} beta_l (tril(Q K^T) A)_il     (independent of S)
 // Tiles: a cluster of two blocks takes one row and value head, each block 64 of its 128 rows of S, which stay in
-// float32 in registers from the first chunk to the last. X and R are made by one warp group a block, for every second
-// chunk, and copied to the other block. Grid: a cluster a pair of multiprocessors, work items in turn. Memory: K and Q
-// are read once a cluster (multicast), V and O once; the only other traffic is the states. Synchronisation: mbarriers
-// named for who waits for what; see ChunkShared. Nothing depends on the batch.
+// float32 in the registers of one warp group from the first chunk to the last. Two more warp groups a block make X and
+// R, for every second chunk, and copy them to the other block. Grid: a cluster a pair of multiprocessors, work items in
+// turn. Memory: K and Q are read once a cluster (multicast), V and O once; the only other traffic is the states.
+// Synchronisation: mbarriers named for who waits for what; see ChunkShared. Nothing depends on the batch.
 #pragma once
 
 #include "cuda/sm90_device.cuh"

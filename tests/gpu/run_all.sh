@@ -22,8 +22,7 @@ part() { # NAME COMMAND...
   ((code == 0)) || status=1
 }
 part install python3 -m pip install --no-build-isolation --no-deps .
-part contract pytest --device cuda -q -p no:cacheprovider -k "not prefill" \
-  tests/contract/test_{gating,conv1d,frontend,decode,decode_extras,verify,fold,slots}.py
+part contract pytest --device cuda -q -p no:cacheprovider tests/contract
 part gpu pytest --device cuda -q -p no:cacheprovider tests/gpu
 sanitized="test_convolution_options or test_sanitized or (test_extras and 33-h2hv6)"
 part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
