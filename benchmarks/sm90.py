@@ -6,7 +6,8 @@ states come from HBM as they do between the layers of a model. Floors are bytes 
 ``--peers`` also times others on the same tensors, from wherever Python finds them: for decode, SGLang's convolution
 update with its packed decode (two kernels) and FlashInfer's decode (no convolution); for verify, SGLang's default, the
 convolution update that stores windows and the recurrent kernel that stores the state after each token, and its commit;
-for the front-end, SGLang's convolution, split, l2norm and gating kernels.
+for the front-end, SGLang's convolution, split, l2norm and gating kernels; for the chunk rule, FlashInfer with and
+without context parallelism, FlashQLA, flash-linear-attention and SGLang's Triton kernels.
 """
 
 from __future__ import annotations
@@ -460,6 +461,102 @@ def frontend_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
     return rows
 
 
+# Head pairs of public models under tensor parallelism, and what prompts look like in a batch.
+CHUNK_HEADS = [(16, 32), (2, 8), (16, 64), (16, 48), (8, 24), (4, 16)]
+RAGGED = [2049, 1011, 513, 256, 128, 65, 32, 16, 1800, 700, 600, 500, 200, 130, 100, 64, 28]
+CHUNK_LENGTHS = {
+    "1x512": [512], "1x2048": [2048], "1x8192": [8192], "1x32768": [32768], "2x16384": [16384] * 2,
+    "4x8192": [8192] * 4, "8x1024": [1024] * 8, "32x256": [256] * 32, "ragged 8192 in 17": RAGGED,
+}  # fmt: skip
+PEAK_FLOPS = 790e12  # dense bfloat16 of an H200
+
+
+class ChunkRule:
+    """Normalised q and k, gates as Qwen's layers have them, states by slot."""
+
+    def __init__(self, hk: int, hv: int, lens: list[int]) -> None:
+        def randn(*size: int) -> torch.Tensor:
+            return torch.randn(*size, device="cuda")
+
+        self.tokens = tokens = sum(lens)
+        self.rows, self.hk, self.hv = len(lens), hk, hv
+        self.q, self.k = (torch.nn.functional.normalize(randn(1, tokens, hk, D), dim=-1).bfloat16() for _ in range(2))
+        self.v = randn(1, tokens, hv, D).bfloat16()
+        dt = torch.exp(torch.rand(hv, device="cuda") * 4.6 - 6.9)
+        softplus = torch.nn.functional.softplus(randn(1, tokens, hv) / 2 + dt.expm1().log())
+        self.g = -16 * torch.rand(hv, device="cuda") * softplus
+        self.beta = randn(1, tokens, hv).sigmoid()
+        self.states = randn(self.rows, hv, D, D) / 20
+        self.offsets = torch.tensor([0, *lens], device="cuda").cumsum(0)
+        self.indices = torch.arange(self.rows, dtype=torch.int32, device="cuda")
+        self.out = torch.empty_like(self.v)
+
+    def floor_ms(self) -> float:
+        flops = self.tokens * self.hv * (8 * ops.CHUNK_SIZE * D + 6 * D * D)
+        moved = self.tokens * (4 * (self.hk + self.hv) * D + 8 * self.hv) + 8 * self.rows * self.hv * D * D
+        return 1e3 * max(flops / PEAK_FLOPS, moved / 4.3e12)
+
+    def ours(self, i: int) -> object:
+        return ops.chunk_gated_delta_rule(
+            self.q, self.k, self.v, self.g, self.beta, cu_seqlens=self.offsets, ssm_pool=self.states,
+            cache_indices=self.indices, out=self.out,
+        )  # fmt: skip
+
+    def fla(self, i: int) -> object:
+        from fla.ops.gated_delta_rule.chunk import chunk_gated_delta_rule_fwd
+
+        return chunk_gated_delta_rule_fwd(
+            q=self.q, k=self.k, v=self.v, g=self.g, beta=self.beta, scale=D**-0.5, initial_state=self.states,
+            output_final_state=True, cu_seqlens=self.offsets,
+        )  # fmt: skip
+
+    def flash_qla(self, i: int) -> object:
+        from flash_qla.ops.gated_delta_rule.chunk import chunk_gated_delta_rule_fwd
+
+        return chunk_gated_delta_rule_fwd(
+            self.q, self.k, self.v, self.g, self.beta, scale=D**-0.5, initial_state=self.states,
+            cu_seqlens=self.offsets, output_final_state=True, output_h=False,
+        )  # fmt: skip
+
+    def flashinfer(self, i: int, context_parallel: str | bool = "auto") -> object:
+        """Takes exp(g), which is a kernel of its own and counted."""
+        from flashinfer.gdn_prefill import chunk_gated_delta_rule
+
+        return chunk_gated_delta_rule(
+            self.q[0], self.k[0], self.v[0], self.g[0].exp(), self.beta[0], scale=D**-0.5, initial_state=self.states,
+            output_final_state=True, cu_seqlens=self.offsets, use_cp=context_parallel,
+        )  # fmt: skip
+
+    def flashinfer_unsplit(self, i: int) -> object:
+        return self.flashinfer(i, context_parallel=False)
+
+    def sglang(self, i: int) -> object:
+        from sglang.kernels.ops.attention.fla.chunk import chunk_gated_delta_rule
+
+        return chunk_gated_delta_rule(
+            q=self.q, k=self.k, v=self.v, g=self.g, beta=self.beta, initial_state=self.states,
+            initial_state_indices=self.indices, cu_seqlens=self.offsets, head_first=False,
+            use_qk_l2norm_in_kernel=True,
+        )  # fmt: skip
+
+
+def chunk_rule_rows(facts: dict, with_peers: bool) -> list[dict]:
+    rows = []
+    for hk, hv in CHUNK_HEADS:
+        for label, lens in CHUNK_LENGTHS.items():
+            case = ChunkRule(hk, hv, lens)
+            ours, peers = graph_ms(case.ours, 5), {}
+            for peer in ("flashinfer", "flashinfer_unsplit", "flash_qla", "fla", "sglang") if with_peers else ():
+                try:
+                    peers[peer] = graph_ms(getattr(case, peer), 5)
+                except Exception as error:
+                    print(f"{peer} not measured: {type(error).__name__}: {error}"[:300], flush=True)
+            shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
+            rows.append(row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts))
+            torch.cuda.empty_cache()
+    return rows
+
+
 def host_rows(facts: dict) -> list[dict]:
     """Of the call alone, without what the caller does to name its arguments."""
     rows = []
@@ -493,7 +590,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "host"])
+    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "chunk_rule", "host"])
     arguments = parser.parse_args()
     torch.manual_seed(0)
     rate = update_rate()
@@ -506,6 +603,7 @@ def main() -> None:
         "verify": lambda: verify_rows(rate, facts, arguments.peers),
         "conv1d": lambda: conv_rows(rate, facts),
         "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
+        "chunk_rule": lambda: chunk_rule_rows(facts, arguments.peers),
         "host": lambda: host_rows(facts),
     }.items():
         if arguments.only in (None, name):
