@@ -23,6 +23,7 @@ ENVIRONMENT := $(VENV)/.environment.stamp
 INSTALLED := $(VENV)/.installed.stamp
 WHEEL := dist/.wheel.stamp
 PEERS := build/peers/.stamp
+ACL_HEADERS := build/ascend/acl/.stamp
 
 # Folders are listed too: their time changes when a file is removed.
 SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
@@ -70,10 +71,20 @@ lint: $(ENVIRONMENT)
 test: lint $(INSTALLED)
 	$(BIN)/pytest tests/ascend tests/contract tests/mutations tests/packaging tests/serving
 
-ascend-check: $(INSTALLED)
+$(ACL_HEADERS): tests/ascend/acl_headers.txt | $(BIN)/python
+	rm -rf $(@D)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+	  --python-version 3.11 --platform manylinux_2_28_x86_64 --dest $(@D) -r $<
+	cd $(@D) && $(abspath $(BIN))/python -c \
+	  'import glob, zipfile; z = zipfile.ZipFile(glob.glob("*.whl")[0]); \
+	  z.extractall(members=[n for n in z.namelist() if "/third_party/acl/inc/" in n])'
+	rm $(@D)/*.whl
+	touch $@
+
+ascend-check: $(INSTALLED) $(ACL_HEADERS)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
 	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
-	$(BIN)/pytest tests/ascend/test_example.py
+	$(BIN)/pytest tests/ascend/test_example.py tests/ascend/test_acl.py
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
