@@ -3,6 +3,7 @@
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
 # make ascend-check  lower the Ascend kernels again from their TileLang source and compare; on Debian, as root
+# make ascend-report  bytes and launches of the Ascend kernels on the simulator
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment
 #
@@ -31,7 +32,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test demo bench wheel ascend-check lint clean
+.PHONY: help test demo bench wheel ascend-check ascend-report lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -85,6 +86,9 @@ ascend-check: $(INSTALLED) $(ACL_HEADERS)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
 	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
 	$(BIN)/pytest tests/ascend/test_example.py tests/ascend/test_acl.py
+
+ascend-report: $(INSTALLED)
+	PYTHONPATH=tests:python $(BIN)/python -P -m ascend.report
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
