@@ -113,6 +113,26 @@ class Worker:
     def generate_random(self, lengths: list[int], tokens: int, seed: int, **options: Any) -> dict[str, Any]:
         return self.generate(self.prompts(lengths, seed), tokens, **options)
 
+    def recall(self, lengths: list[int], tokens: int, seed: int) -> dict[str, Any]:
+        """``generate`` with log-probabilities from prompts that end by repeating an earlier part of themselves.
+
+        Returns:
+            that of ``generate``, and of each prompt how many tokens ``recalled`` are those that followed the first time
+            and how many there are ``to_recall``.
+        """
+        prompts = self.prompts(lengths, seed)
+        expected = []
+        for prompt in prompts:
+            repeated, back = min(8, len(prompt) // 4), min(96, len(prompt) // 2)
+            end = len(prompt)
+            prompt[end - repeated :] = prompt[end - repeated - back : end - back]
+            expected.append(prompt[end - back : end][:tokens])
+        result = self.generate(prompts, tokens, logprobs=True)
+        pairs = list(zip(result["outputs"], expected, strict=True))
+        result["recalled"] = [sum(map(int.__eq__, output, wanted)) for output, wanted in pairs]
+        result["to_recall"] = [len(wanted) for _, wanted in pairs]
+        return result
+
     def time_to_first_token(self, length: int, seeds: list[int]) -> list[float]:
         """Seconds for one new token after each of several prompts that share nothing."""
         return [self.generate_random([length], 1, seed)["seconds"] for seed in seeds]

@@ -184,14 +184,14 @@ class Run:
         def measure() -> dict[str, Any]:
             self.flush()
             lengths = [16 + (37 * i) % 1000 for i in range(self.pair_count)]
-            asked = {"lengths": lengths, "tokens": PAIR_TOKENS, "seed": 7, "logprobs": True}
-            cold = self.each("generate_random", **asked)
-            hits = self.each("generate_random", **asked)
+            asked = {"lengths": lengths, "tokens": PAIR_TOKENS, "seed": 7}
+            cold, hits = self.each("recall", **asked), self.each("recall", **asked)
             reference = self.engines[0].name
             answer: dict[str, Any] = {}
             for name in cold:
                 answer[name] = {
-                    "distinct_tokens": len({token for output in cold[name]["outputs"] for token in output}),
+                    "recalled": [sum(cold[name]["recalled"]), sum(cold[name]["to_recall"])],
+                    "recalled from cached states": [sum(hits[name]["recalled"]), sum(hits[name]["to_recall"])],
                     "cached_tokens": sum(hits[name]["cached"]),
                     "prompt_tokens": sum(lengths),
                     f"against {reference}": agreement(cold[reference], cold[name]),
