@@ -86,8 +86,8 @@ static_assert(sizeof(VerifyShared<kMaxDrafts>) <= 48 * 1024);
 // One channel of all drafts. Its column of shared memory belongs to its thread until the next barrier.
 template <class T, int kDrafts>
 struct DraftChannel {
-  static constexpr int kGroup = kDrafts > 4 ? 2 : 4;  // tokens convolved at a time
-  static constexpr int kInFlight = 4;                 // inputs loaded at a time
+  static constexpr int kGroup = kDrafts == 8 ? 2 : 4;  // tokens convolved at a time; registers run out
+  static constexpr int kInFlight = 4;                  // inputs loaded at a time
 
   ConvChannel<T> conv;
   ConvWindow<T> window;
