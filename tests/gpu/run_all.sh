@@ -3,7 +3,8 @@
 #
 #   tests/gpu/run_all.sh [OUT]     # logs and benchmark results go to OUT (default build/gpu)
 #
-# SKIP="memcheck bench" leaves parts out; PEERS=1 also times SGLang and FlashInfer, if PYTHONPATH has them.
+# SKIP="memcheck bench" leaves parts out; PEERS=1 also times SGLang and FlashInfer, SERVE=1 also serves with stock SGLang
+# and with gdn_tile, if PYTHONPATH has them.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-build/gpu}
@@ -30,4 +31,5 @@ part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
 part racecheck timeout 240 compute-sanitizer --tool racecheck --error-exitcode 1 \
   pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend}.py -k "$sanitized"
 part bench python3 benchmarks/sm90.py --output "$out" ${PEERS:+--peers}
+[[ -z ${SERVE:-} ]] || part serving env -u PYTHONSAFEPATH timeout 500 python3 benchmarks/serving/run.py --output "$out"
 exit $status
