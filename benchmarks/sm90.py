@@ -468,7 +468,7 @@ CHUNK_LENGTHS = {
     "1x512": [512], "1x2048": [2048], "1x8192": [8192], "1x32768": [32768], "2x16384": [16384] * 2,
     "4x8192": [8192] * 4, "8x1024": [1024] * 8, "32x256": [256] * 32, "ragged 8192 in 17": RAGGED,
 }  # fmt: skip
-PEAK_FLOPS = 790e12  # dense bfloat16 of an H200
+PEAK = {"peak_tflops": 790, "peak_gb_s": 4300}  # of an H200: dense bfloat16, memory
 
 
 class ChunkRule:
@@ -494,7 +494,7 @@ class ChunkRule:
     def floor_ms(self) -> float:
         flops = self.tokens * self.hv * (8 * ops.CHUNK_SIZE * D + 6 * D * D)
         moved = self.tokens * (4 * (self.hk + self.hv) * D + 8 * self.hv) + 8 * self.rows * self.hv * D * D
-        return 1e3 * max(flops / PEAK_FLOPS, moved / 4.3e12)
+        return max(flops / PEAK["peak_tflops"] / 1e9, moved / PEAK["peak_gb_s"] / 1e6)
 
     def ours(self, i: int) -> object:
         return ops.chunk_gated_delta_rule(
@@ -552,7 +552,7 @@ def chunk_rule_rows(facts: dict, with_peers: bool) -> list[dict]:
                 except Exception as error:
                     print(f"{peer} not measured: {type(error).__name__}: {error}"[:300], flush=True)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
-            rows.append(row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts))
+            rows.append(row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts | PEAK))
             torch.cuda.empty_cache()
     return rows
 

@@ -13,12 +13,14 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-PHASES = ("prefill", "decode", "verify", "frontend")
+PHASES = ("prefill", "decode", "verify", "frontend", "chunk_rule")
 SOFTWARE = ("torch", "transformers", "fla-core")
 RATES = {
     "copy_gb_s": ("copy", "GB/s"),
     "update_gb_s": ("update in place", "GB/s"),
     "fp32_gflop_s": ("float32 matrix products", "GFLOP/s"),
+    "peak_tflops": ("dense bfloat16", "TFLOP/s"),
+    "peak_gb_s": ("memory", "GB/s"),
 }
 
 
@@ -61,9 +63,12 @@ def caption(row: dict) -> str:
     machine = facts.get("gpu") or f"{facts['cpu']}, {facts['threads']} threads, {facts['isa']}"
     rates = [f"{text} {facts[name]} {unit}" for name, (text, unit) in RATES.items() if name in facts]
     versions = [f"{name} {facts[name]}" for name in SOFTWARE if name in facts]
+    rates_of = "the rates measured in the same run"
+    if "peak_tflops" in facts:
+        rates_of = "the chip's rates"
     return (
         f"Medians on {machine}; bfloat16 inputs, float32 state, head size {row['shape']['d']}. The floor is the least "
-        f"time at the rates measured in the same run: {', '.join(rates)}. {', '.join(versions)}; {row['date']}."
+        f"time at {rates_of}: {', '.join(rates)}. {', '.join(versions)}; {row['date']}."
     )
 
 
