@@ -18,10 +18,7 @@ void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpd
 
   using Kernel = FusedSigmoidGatingDeltaRuleUpdateArguments;
   const int64_t rows = args.v.shape[0], tokens = args.v.shape[1], heads = args.v.shape[2];
-  if (heads > Kernel::kMaxHeads)
-    throw ArgumentError(
-        ErrorKind::unsupported, op, "v",
-        "must have at most " + std::to_string(Kernel::kMaxHeads) + " value heads on npu; got " + args.v.to_string());
+  expect_value_heads(op, "v", args.v, heads, Kernel::kMaxHeads);
   const TensorRef& states = args.intermediate_ssm;
   const TensorRef& state_indices = states ? args.intermediate_state_indices : args.cache_indices;
   expect_dtype(op, "intermediate_state_indices", state_indices, args.cache_indices.dtype);

@@ -21,6 +21,12 @@ inline void expect_dtype(const char* op, const char* name, const TensorRef& tens
                         std::string("must be ") + to_string(dtype) + " on npu; got " + tensor.to_string());
 }
 
+inline void expect_value_heads(const char* op, const char* name, const TensorRef& tensor, int64_t heads, int64_t most) {
+  if (heads > most)
+    throw ArgumentError(ErrorKind::unsupported, op, name,
+                        "must have at most " + std::to_string(most) + " value heads on npu; got " + tensor.to_string());
+}
+
 // int32 counts and pitches of a kernel.
 inline int32_t int32_of(const char* op, const char* name, int64_t value) {
   if (value > INT32_MAX)

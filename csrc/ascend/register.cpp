@@ -3,6 +3,7 @@
 #include "ascend/causal_conv1d.hpp"
 #include "ascend/causal_conv1d_update.hpp"
 #include "ascend/fused_sigmoid_gating_delta_rule_update.hpp"
+#include "ascend/gdn_gating.hpp"
 #include "core/registry.hpp"
 
 namespace gdn {
@@ -12,6 +13,12 @@ Support convolution() {
   Support support;
   support.act = {DType::bf16, DType::f16};
   support.conv = {DType::f32, DType::bf16, DType::f16};
+  return support;
+}
+
+Support gating() {
+  Support support;
+  support.act = {DType::bf16, DType::f16};
   return support;
 }
 
@@ -34,6 +41,7 @@ void add(const char* name, Support support, void (*launch)(const Args&, Stream))
 void register_ascend_kernels() {
   add("ascend_causal_conv1d", convolution(), ascend::causal_conv1d);
   add("ascend_causal_conv1d_update", convolution(), ascend::causal_conv1d_update);
+  add("ascend_gdn_gating", gating(), ascend::gdn_gating);
   add("ascend_delta_update", delta_update(), ascend::fused_sigmoid_gating_delta_rule_update);
 }
 

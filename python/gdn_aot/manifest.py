@@ -18,7 +18,10 @@ SCHEMA = 1
 PACKAGE = Path(__file__).parent
 REQUIREMENTS = PACKAGE / "generator" / "requirements.txt"
 # Besides the kernel's own file, what the lowered text depends on.
-COMMON_INPUTS = [PACKAGE / "tile.py", PACKAGE / "lowering.py", PACKAGE / "generator" / "boot.py", REQUIREMENTS]
+COMMON_INPUTS = [
+    *(PACKAGE / name for name in ("tile.py", "gates.py", "lowering.py", "generator/boot.py")),
+    REQUIREMENTS,
+]
 
 
 def sha256(content: bytes) -> str:

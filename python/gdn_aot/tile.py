@@ -27,8 +27,10 @@ class Event(NamedTuple):
     number: int
 
 
-def at(buffer, offset) -> Slice:
-    return Slice(buffer, offset)
+def at(operand, offset) -> Slice:
+    """What lies ``offset`` elements further on."""
+    buffer, begin = _slice(operand)
+    return Slice(buffer, begin + offset)
 
 
 def _slice(operand) -> Slice:

@@ -13,6 +13,7 @@ from ascend import simulated
 from ascend.test_causal_conv1d import prefill
 from ascend.test_causal_conv1d_update import update
 from ascend.test_delta_update import update as delta_update
+from ascend.test_gdn_gating import gates
 from cases import BF16, Heads
 from sglang_gdn import ops
 
@@ -24,6 +25,11 @@ BF16_BYTES, F32_BYTES = 2, 4
 def conv_bytes(tokens: int, rows: int) -> int:
     """Inputs, outputs, a window read and written a row, taps and bias."""
     return BF16_BYTES * CHANNELS * (2 * tokens + 2 * rows * (WIDTH - 1) + WIDTH + 1)
+
+
+def gate_bytes(tokens: int, heads: int) -> int:
+    """a and b in, g and beta out; A_log and dt_bias."""
+    return tokens * heads * 2 * (BF16_BYTES + F32_BYTES) + 2 * heads * F32_BYTES
 
 
 def delta_bytes(rows: int) -> int:
@@ -41,6 +47,7 @@ CASES: dict[str, tuple[str, int, Callable[[], object]]] = {
     "causal_conv1d_update": (
         "32 rows, D 2,048", conv_bytes(32, 32), lambda: update(CHANNELS, 32, 1, pool=BF16).run()
     ),
+    "gdn_gating": ("2,048 tokens, HV 32", gate_bytes(2048, 32), lambda: ops.gdn_gating(**gates(2048, 32))),
     "fused_sigmoid_gating_delta_rule_update": (
         "16 rows, H/HV 4/8", delta_bytes(16), lambda: delta_update(HEADS, 16).run()
     ),

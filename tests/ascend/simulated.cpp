@@ -93,6 +93,13 @@ const char* simulated_causal_conv1d_update(const gdn::TensorRef* tensors, const 
   return guarded([&] { dispatch(args, args.x.numel()); });
 }
 
+const char* simulated_gdn_gating(const gdn::TensorRef* tensors, const double*) {
+  gdn::GdnGatingArgs args;
+  gdn::TensorRef* const fields[] = {&args.A_log, &args.a, &args.b, &args.dt_bias, &args.g, &args.beta};
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  return guarded([&] { dispatch(args, args.a.numel()); });
+}
+
 const char* simulated_fused_sigmoid_gating_delta_rule_update(const gdn::TensorRef* tensors, const double* numbers) {
   gdn::FusedSigmoidGatingDeltaRuleUpdateArgs args;
   gdn::TensorRef* const fields[] = {

@@ -10,7 +10,9 @@ from ascend.synchronisation import synchronisations
 from ascend.test_causal_conv1d import prefill
 from ascend.test_causal_conv1d_update import update
 from ascend.test_delta_update import update as delta_update
+from ascend.test_gdn_gating import MAX_HEADS, gates
 from cases import Heads
+from sglang_gdn import ops
 
 GENERATED = ROOT / "csrc/ascend/generated"
 DETECTED = 0.95
@@ -38,6 +40,14 @@ def run_causal_conv1d() -> list[torch.Tensor]:
     return results
 
 
+def run_gdn_gating() -> list[torch.Tensor]:
+    """Several whole tasks, and one that is not, on every core."""
+    results = []
+    for tokens in (128, 70):
+        results += ops.gdn_gating(**gates(tokens, MAX_HEADS))
+    return results
+
+
 def run_delta_update() -> list[torch.Tensor]:
     """Drafts of several rows and heads on every core with their states, then single tokens; a padded row."""
     problem = delta_update(Heads(1, 2), 3, 2, ids=[3, -1, 0])
@@ -51,6 +61,7 @@ def run_delta_update() -> list[torch.Tensor]:
 KERNELS = {
     "causal_conv1d_act_bf16_window_f32": run_causal_conv1d,
     "causal_conv1d_update_act_bf16_window_f32": run_causal_conv1d_update,
+    "gdn_gating_act_bf16_dt_bias_f32": run_gdn_gating,
     "fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32": run_delta_update,
 }
 

@@ -123,14 +123,21 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
         for (int32_t t_1 = 0; t_1 < tokens; ++t_1) {
           AscendC::Add(queries[((t_1 * 64) + 4096)], queries[((t_1 * 64) + 4096)], bias[0], 64);
         }
+        {
+        AscendC::Muls(beta[0], beta[0], -1.000000e+00f, 1024);
+        }
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Abs(queries[5120], queries[4096], 1024);
-        {
-        AscendC::Maxs(queries[4096], queries[4096], 0.000000e+00f, 1024);
-        }
+        AscendC::Exp(beta[0], beta[0], 1024);
         AscendC::PipeBarrier<PIPE_V>();
         {
         AscendC::Muls(queries[5120], queries[5120], -1.000000e+00f, 1024);
+        }
+        {
+        AscendC::Maxs(queries[4096], queries[4096], 0.000000e+00f, 1024);
+        }
+        {
+        AscendC::Adds(beta[0], beta[0], 1.000000e+00f, 1024);
         }
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(queries[5120], queries[5120], 1024);
@@ -193,10 +200,12 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
         }
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mul(queries[7168], queries[7168], queries[6144], 1024);
+        tl::ascend::Fill<float>(queries[5120], 1.000000e+00f, 1024);
         AscendC::PipeBarrier<PIPE_V>();
         {
         AscendC::Muls(queries[7168], queries[7168], 2.000000e+00f, 1024);
         }
+        AscendC::Div(beta[0], queries[5120], beta[0], 1024);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Add(queries[4096], queries[4096], queries[7168], 1024);
         AscendC::PipeBarrier<PIPE_V>();
@@ -205,18 +214,6 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
         }
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(gate[0], queries[4096], 1024);
-        {
-        AscendC::Muls(beta[0], beta[0], -1.000000e+00f, 1024);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Exp(beta[0], beta[0], 1024);
-        tl::ascend::Fill<float>(queries[4096], 1.000000e+00f, 1024);
-        AscendC::PipeBarrier<PIPE_V>();
-        {
-        AscendC::Adds(beta[0], beta[0], 1.000000e+00f, 1024);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Div(beta[0], queries[4096], beta[0], 1024);
         for (int32_t t_3 = 0; t_3 < tokens; ++t_3) {
           tl::ascend::copy_ub_to_ub<float, half, 128>(row[0], q_raw[(t_3 * 128)], 1, 128, 128, 1, 128, 128);
           tl::ascend::copy_ub_to_ub<float, half, 128>(key[0], k_raw[(t_3 * 128)], 1, 128, 128, 1, 128, 128);
@@ -234,7 +231,7 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
           }
         }
         AscendC::PipeBarrier<PIPE_V>();
-        tl::ascend::Fill<float>(queries[4096], 1.000000e+00f, 256);
+        tl::ascend::Fill<float>(queries[5120], 1.000000e+00f, 256);
         if (l2norm != 0) {
           {
           AscendC::Adds(dots[0], dots[0], 1.000000e-06f, 256);
@@ -242,10 +239,10 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
           AscendC::PipeBarrier<PIPE_V>();
           AscendC::Sqrt(dots[0], dots[0], 256);
           AscendC::PipeBarrier<PIPE_V>();
-          AscendC::Div(dots[0], queries[4096], dots[0], 256);
+          AscendC::Div(dots[0], queries[5120], dots[0], 256);
         } else {
           AscendC::PipeBarrier<PIPE_V>();
-          tl::ascend::copy_ub_to_ub<float, float, 256>(dots[0], queries[4096], 1, 256, 256, 1, 256, 256);
+          tl::ascend::copy_ub_to_ub<float, float, 256>(dots[0], queries[5120], 1, 256, 256, 1, 256, 256);
         }
         AscendC::SetFlag<AscendC::HardEvent::V_S>(1);
         AscendC::WaitFlag<AscendC::HardEvent::V_S>(1);

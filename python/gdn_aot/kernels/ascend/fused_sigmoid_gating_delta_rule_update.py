@@ -12,8 +12,7 @@ MAX_TOKENS = 16
 MAX_HEADS = 64
 GATES = MAX_TOKENS * MAX_HEADS
 SLOT = 8  # floats between two results that are read one by one
-X, Y, Z, SERIES = range(4)
-LOG1P_TERMS = 8  # of 2 z (1 + z^2 / 3 + z^4 / 5 + ...) at z <= 1/3: below 1e-8
+LOG_DECAY, Y, Z, SERIES = range(4)  # spaces for the gates
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class FusedSigmoidGatingDeltaRuleUpdate:
         import tilelang.language as T
 
         from gdn_aot import tile
+        from gdn_aot.gates import gates
 
         weights_loaded = tile.Event("mte2", "v", 1)
         tokens_loaded = tile.Event("mte2", "v", 1)
@@ -79,8 +79,8 @@ class FusedSigmoidGatingDeltaRuleUpdate:
             return tile.Event("mte3", "mte2", 1 + half)
 
         # Gates are worked out in the second half of the buffer of the spread queries.
-        def gates_at(queries, part, offset):
-            return tile.at(queries, STATE // 2 + part * GATES + offset)
+        def gates_at(queries, part):
+            return tile.at(queries, STATE // 2 + part * GATES)
 
         rows, q_pitch, k_pitch = T.symbolic("rows"), T.symbolic("q_pitch"), T.symbolic("k_pitch")
         v_pitch, a_pitch, b_pitch = T.symbolic("v_pitch"), T.symbolic("a_pitch"), T.symbolic("b_pitch")
@@ -204,78 +204,15 @@ class FusedSigmoidGatingDeltaRuleUpdate:
                                 )  # fmt: skip
                                 tile.signal(half_loaded(half))
                             tile.wait(tokens_loaded)
-                            # e^g, g = -exp(A_log) softplus(a + dt_bias), softplus(x) = max(x, 0) + log1p(e^-|x|)
-                            tile.convert(gates_at(queries, X, 0), gate_raw, GATES)
+                            tile.convert(gates_at(queries, LOG_DECAY), gate_raw, GATES)
                             tile.convert(beta, beta_raw, GATES)
                             tile.vector_barrier()
-                            for t in T.serial(tokens):
-                                tile.add(
-                                    gates_at(queries, X, t * MAX_HEADS),
-                                    gates_at(queries, X, t * MAX_HEADS),
-                                    bias,
-                                    MAX_HEADS,
-                                )
+                            gates(
+                                gates_at(queries, LOG_DECAY), beta, gates_at(queries, Y), gates_at(queries, Z),
+                                gates_at(queries, SERIES), bias, minus_rate, tokens, MAX_TOKENS,
+                            )  # fmt: skip
                             tile.vector_barrier()
-                            tile.absolute(gates_at(queries, Y, 0), gates_at(queries, X, 0), GATES)
-                            tile.max_scalar(gates_at(queries, X, 0), gates_at(queries, X, 0), 0.0, GATES)
-                            tile.vector_barrier()
-                            tile.mul_scalar(gates_at(queries, Y, 0), gates_at(queries, Y, 0), -1.0, GATES)
-                            tile.vector_barrier()
-                            tile.exp(gates_at(queries, Y, 0), gates_at(queries, Y, 0), GATES)
-                            tile.vector_barrier()
-                            tile.add_scalar(gates_at(queries, Z, 0), gates_at(queries, Y, 0), 2.0, GATES)
-                            tile.vector_barrier()
-                            tile.div(gates_at(queries, Z, 0), gates_at(queries, Y, 0), gates_at(queries, Z, 0), GATES)
-                            tile.vector_barrier()
-                            tile.mul(gates_at(queries, Y, 0), gates_at(queries, Z, 0), gates_at(queries, Z, 0), GATES)
-                            tile.fill(gates_at(queries, SERIES, 0), 1.0 / (2 * LOG1P_TERMS + 1), GATES)
-                            for term in T.unroll(LOG1P_TERMS):
-                                tile.vector_barrier()
-                                tile.mul(
-                                    gates_at(queries, SERIES, 0),
-                                    gates_at(queries, SERIES, 0),
-                                    gates_at(queries, Y, 0),
-                                    GATES,
-                                )
-                                tile.vector_barrier()
-                                tile.add_scalar(
-                                    gates_at(queries, SERIES, 0),
-                                    gates_at(queries, SERIES, 0),
-                                    T.float32(1) / (2 * (LOG1P_TERMS - term) - 1),
-                                    GATES,
-                                )
-                            tile.vector_barrier()
-                            tile.mul(
-                                gates_at(queries, SERIES, 0),
-                                gates_at(queries, SERIES, 0),
-                                gates_at(queries, Z, 0),
-                                GATES,
-                            )
-                            tile.vector_barrier()
-                            tile.mul_scalar(gates_at(queries, SERIES, 0), gates_at(queries, SERIES, 0), 2.0, GATES)
-                            tile.vector_barrier()
-                            tile.add(
-                                gates_at(queries, X, 0), gates_at(queries, X, 0), gates_at(queries, SERIES, 0), GATES
-                            )
-                            tile.vector_barrier()
-                            for t in T.serial(tokens):
-                                tile.mul(
-                                    gates_at(queries, X, t * MAX_HEADS),
-                                    gates_at(queries, X, t * MAX_HEADS),
-                                    minus_rate,
-                                    MAX_HEADS,
-                                )
-                            tile.vector_barrier()
-                            tile.exp(gate, gates_at(queries, X, 0), GATES)
-                            # beta = 1 / (1 + e^-b)
-                            tile.mul_scalar(beta, beta, -1.0, GATES)
-                            tile.vector_barrier()
-                            tile.exp(beta, beta, GATES)
-                            tile.fill(gates_at(queries, X, 0), 1.0, GATES)
-                            tile.vector_barrier()
-                            tile.add_scalar(beta, beta, 1.0, GATES)
-                            tile.vector_barrier()
-                            tile.div(beta, gates_at(queries, X, 0), beta, GATES)
+                            tile.exp(gate, gates_at(queries, LOG_DECAY), GATES)
                             # |q|^2, |k|^2 and k q of every token
                             for t in T.serial(tokens):
                                 tile.convert(row, tile.at(q_raw, t * K), K)
@@ -297,16 +234,16 @@ class FusedSigmoidGatingDeltaRuleUpdate:
                                     )
                             tile.vector_barrier()
                             # 1 / sqrt(|x|^2 + 1e-6)
-                            tile.fill(gates_at(queries, X, 0), 1.0, 2 * MAX_TOKENS * SLOT)
+                            tile.fill(gates_at(queries, Y), 1.0, 2 * MAX_TOKENS * SLOT)
                             if l2norm != 0:
                                 tile.add_scalar(dots, dots, 1e-6, 2 * MAX_TOKENS * SLOT)
                                 tile.vector_barrier()
                                 tile.sqrt(dots, dots, 2 * MAX_TOKENS * SLOT)
                                 tile.vector_barrier()
-                                tile.div(dots, gates_at(queries, X, 0), dots, 2 * MAX_TOKENS * SLOT)
+                                tile.div(dots, gates_at(queries, Y), dots, 2 * MAX_TOKENS * SLOT)
                             else:
                                 tile.vector_barrier()
-                                tile.convert(dots, gates_at(queries, X, 0), 2 * MAX_TOKENS * SLOT)
+                                tile.convert(dots, gates_at(queries, Y), 2 * MAX_TOKENS * SLOT)
                             tile.signal(scalars_ready)
                             tile.wait(scalars_ready)
                             for half in T.serial(2):
