@@ -27,9 +27,9 @@ part contract pytest --device cuda -q -p no:cacheprovider tests/contract
 part gpu pytest --device cuda -q -p no:cacheprovider tests/gpu
 sanitized="test_convolution_options or test_sanitized or (test_extras and 33-h2hv6)"
 part memcheck timeout 240 compute-sanitizer --tool memcheck --error-exitcode 1 \
-  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend}.py -k "test_slots or $sanitized"
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend,chunk_rule}.py -k "test_slots or $sanitized"
 part racecheck timeout 240 compute-sanitizer --tool racecheck --error-exitcode 1 \
-  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend}.py -k "$sanitized"
+  pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend,chunk_rule}.py -k "$sanitized"
 part bench python3 benchmarks/sm90.py --output "$out" ${PEERS:+--peers}
 [[ -z ${SERVE:-} ]] || part serving env -u PYTHONSAFEPATH timeout 500 python3 benchmarks/serving/run.py --output "$out"
 exit $status
