@@ -102,11 +102,8 @@ def test_slots_past_two_to_the_31_elements(state):
     assert_bit_equal(pool[-1], near.ssm.tensor[1], "ssm_pool")
 
 
-def test_nothing_synchronises():
+def test_nothing_synchronises(no_wait_for_the_device):
     calls = Calls(delta_rule("cuda", Heads(2, 4), [130, 3]))
     calls.call()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_wait_for_the_device():
         calls.call()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -260,11 +260,8 @@ def test_two_streams_with_a_copy_beside_them():
         assert_same_bits(run.bits(), bits)
 
 
-def test_nothing_synchronises():
+def test_nothing_synchronises(no_wait_for_the_device):
     run = Steps(3)
     run.step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_wait_for_the_device():
         run.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -5,8 +5,8 @@ Needs an installed SGLang.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -38,16 +38,6 @@ def make_rig(request: pytest.FixtureRequest) -> Callable[..., Rig]:
     return make
 
 
-@contextmanager
-def no_wait_for_the_device() -> Iterator[None]:
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 def pools(rig: Rig) -> tuple[Tensor, Tensor]:
     return rig.ssm_pool.clone(), rig.conv_pool.clone()
 
@@ -71,7 +61,9 @@ def capture(rig: Rig, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, 
     return graph, out
 
 
-def test_nothing_waits_for_the_device(make_rig: Callable[..., Rig]) -> None:
+def test_nothing_waits_for_the_device(
+    make_rig: Callable[..., Rig], no_wait_for_the_device: Callable[[], AbstractContextManager[None]]
+) -> None:
     rig = make_rig()
     tree = tuple(torch.tensor([links], device="cuda") for links in links_of(TREES[2]))
     tracks = {0: (7, 128), 2: (8, 64)}

@@ -162,11 +162,8 @@ def test_slots_past_two_to_the_31_elements():
     )
 
 
-def test_nothing_synchronises():
+def test_nothing_synchronises(no_wait_for_the_device):
     run = Rounds(3, 4)
     run.round()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_wait_for_the_device():
         run.round()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
