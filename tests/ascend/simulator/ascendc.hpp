@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <source_location>
 #include <type_traits>
+#include <vector>
 
 #include "machine.hpp"
 
@@ -426,6 +427,162 @@ void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const Da
     to += shape.row_bytes + shape.dst_gap;
   }
   simulator::count_bytes(simulator::kMTE3, shape.rows * shape.row_bytes);
+}
+
+// --- the cube core -------------------------------------------------------------------------------------------------
+//
+// Matrices of 16-bit elements lie in blocks of 16 x 16, the last dimension of a block contiguous. Between blocks:
+//   L1   column by column of blocks, as does L0C with float32
+//   L0A  row by row; a block is a row-major piece of the left operand
+//   L0B  row by row; a block is a column-major piece of the right operand
+
+inline constexpr int64_t kBlock = 16;
+
+inline int64_t padded(int64_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
+
+// Where element (i, j) of a matrix with `rows` rows lies in L1 and L0C.
+inline int64_t in_columns(int64_t rows, int64_t i, int64_t j) {
+  return j / kBlock * padded(rows) * kBlock + i * kBlock + j % kBlock;
+}
+inline int64_t in_l0a(int64_t columns, int64_t i, int64_t j) {
+  return i / kBlock * kBlock * padded(columns) + j / kBlock * kBlock * kBlock + i % kBlock * kBlock + j % kBlock;
+}
+inline int64_t in_l0b(int64_t columns, int64_t i, int64_t j) {
+  return i / kBlock * kBlock * padded(columns) + j / kBlock * kBlock * kBlock + j % kBlock * kBlock + i % kBlock;
+}
+
+template <class T>
+inline constexpr bool kOperand = std::is_same_v<T, bfloat16_t> || std::is_same_v<T, half>;
+
+struct InitConstValueParams {
+  int repeats, blocks, gap, value;
+};
+
+template <class T>
+void InitConstValue(const LocalTensor<T>& dst, const InitConstValueParams& fill) {
+  if (fill.repeats != 1 || fill.gap != 0) report("repeat: only one dense InitConstValue is modelled");
+  if (fill.blocks < 1 || fill.blocks > 32767) report("repeat: InitConstValue fills 1..32767 blocks");
+  Instruction instruction(simulator::kMTE2, "InitConstValue");
+  const int64_t count = fill.blocks * 32 / static_cast<int64_t>(sizeof(T));
+  if (T* out = dst.write(instruction, count, "InitConstValue"))
+    std::fill_n(out, count, T(static_cast<float>(fill.value)));
+}
+
+struct Nd2NzParams {
+  int64_t rows, columns, src_pitch, dst_rows;
+};
+
+// Global memory -> L1, from rows to blocks of 16 x 16.
+template <class T>
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const Nd2NzParams& shape) {
+  static_assert(kOperand<T>, "operands of the cube core have 16 bits");
+  if (shape.rows < 1 || shape.rows > 16384 || shape.columns < 1 || shape.columns > 65535)
+    report("repeat: a copy into L1 has 1..16384 rows of 1..65535 elements");
+  if (shape.dst_rows > 16384) report("repeat: blocks in L1 lie at most 16384 rows apart");
+  Instruction instruction(simulator::kMTE2, "DataCopy into L1");
+  for (int64_t i = 0; i < shape.rows; ++i) {
+    const T* from = src.pointer + i * shape.src_pitch;
+    if (!instruction.read_global(from, shape.columns * sizeof(T))) return;
+    for (int64_t j = 0; j < shape.columns; j += kBlock) {
+      const LocalTensor<T> block = dst[in_columns(shape.dst_rows, i, j)];
+      T* out = block.write(instruction, kBlock, "DataCopy into L1");
+      if (!out) return;
+      const int64_t count = std::min(kBlock, shape.columns - j);
+      std::copy_n(from + j, count, out);
+      std::fill(out + count, out + kBlock, T());
+    }
+  }
+  simulator::count_bytes(simulator::kMTE2, shape.rows * shape.columns * sizeof(T));
+}
+
+struct LoadDataParams {
+  int64_t src_rows;       // of the matrix in L1
+  int64_t rows, columns;  // of the operand
+  bool transposed;        // the matrix in L1 is the operand's transpose
+};
+
+template <class T, class Place>
+void load_operand(const char* name, const LocalTensor<T>& dst, const LocalTensor<T>& src, const LoadDataParams& shape,
+                  Place&& place) {
+  static_assert(kOperand<T>, "operands of the cube core have 16 bits");
+  Instruction instruction(simulator::kMTE1, name);
+  for (int64_t i = 0; i < shape.rows; i += shape.transposed ? kBlock : 1)
+    for (int64_t j = 0; j < shape.columns; j += shape.transposed ? 1 : kBlock) {
+      const LocalTensor<T> line =
+          shape.transposed ? src[in_columns(shape.src_rows, j, i)] : src[in_columns(shape.src_rows, i, j)];
+      if (!line.read(instruction, kBlock, name)) return;
+    }
+  T* out = dst.write(instruction, padded(shape.rows) * padded(shape.columns), name);
+  if (!out) return;
+  const T* in = reinterpret_cast<const T*>(src.memory->bytes.data() + src.offset);
+  for (int64_t i = 0; i < padded(shape.rows); ++i)
+    for (int64_t j = 0; j < padded(shape.columns); ++j)
+      out[place(shape.columns, i, j)] =
+          shape.transposed ? in[in_columns(shape.src_rows, j, i)] : in[in_columns(shape.src_rows, i, j)];
+}
+
+template <class T>
+void LoadDataA(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LoadDataParams& shape) {
+  load_operand("LoadData into L0A", dst, src, shape, in_l0a);
+}
+
+template <class T>
+void LoadDataB(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LoadDataParams& shape) {
+  load_operand("LoadData into L0B", dst, src, shape, in_l0b);
+}
+
+struct MmadParams {
+  int64_t m, n, k;
+  bool initialise;
+};
+
+// L0C = L0A L0B, or += if not `initialise`; products of 16-bit elements are summed in float32.
+template <class T>
+void Mmad(const LocalTensor<float>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b, const MmadParams& shape) {
+  static_assert(kOperand<T>, "operands of the cube core have 16 bits");
+  const auto [m, n, k, initialise] = shape;
+  if (std::min({m, n, k}) < 1 || std::max({m, n, k}) > 4095) report("repeat: sizes of Mmad are 1..4095");
+  Instruction instruction(simulator::kM, "Mmad");
+  const T* left = a.read(instruction, padded(m) * padded(k), "Mmad");
+  const T* right = b.read(instruction, padded(k) * padded(n), "Mmad");
+  if (!initialise && !dst.read(instruction, padded(m) * padded(n), "Mmad")) return;
+  float* out = dst.write(instruction, padded(m) * padded(n), "Mmad");
+  if (!left || !right || !out) return;
+  std::vector<float> x(m * k), y(k * n), sum(m * n, 0.0f);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t l = 0; l < k; ++l) x[i * k + l] = static_cast<float>(left[in_l0a(k, i, l)]);
+  for (int64_t l = 0; l < k; ++l)
+    for (int64_t j = 0; j < n; ++j) y[l * n + j] = static_cast<float>(right[in_l0b(n, l, j)]);
+  if (!initialise)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) sum[i * n + j] = out[in_columns(m, i, j)];
+  simulator::multiply_add(x.data(), y.data(), sum.data(), m, n, k);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) out[in_columns(m, i, j)] = sum[i * n + j];
+}
+
+struct FixpipeParams {
+  int64_t src_rows, rows, columns, dst_pitch;
+};
+
+// L0C -> global memory, from blocks to rows, rounded to nearest even where the element type narrows.
+template <class To>
+void Fixpipe(const GlobalTensor<To>& dst, const LocalTensor<float>& src, const FixpipeParams& shape) {
+  if (shape.rows < 1 || shape.rows > 8192 || shape.columns < 1 || shape.columns > 4095)
+    report("repeat: Fixpipe stores 1..8192 rows of 1..4095 elements");
+  Instruction instruction(simulator::kFIX, "Fixpipe");
+  std::vector<To> row(shape.columns);
+  for (int64_t i = 0; i < shape.rows; ++i) {
+    for (int64_t j = 0; j < shape.columns; j += kBlock) {
+      const float* in = src[in_columns(shape.src_rows, i, j)].read(instruction, kBlock, "Fixpipe");
+      if (!in) return;
+      for (int64_t l = 0; l < std::min(kBlock, shape.columns - j); ++l) row[j + l] = To(in[l]);
+    }
+    To* to = dst.pointer + i * shape.dst_pitch;
+    if (!instruction.write_global(to, row.data(), shape.columns * sizeof(To))) return;
+    std::copy(row.begin(), row.end(), to);
+  }
+  simulator::count_bytes(simulator::kFIX, shape.rows * shape.columns * sizeof(To));
 }
 
 }  // namespace AscendC

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -13,16 +12,23 @@
 namespace simulator {
 
 struct Block {
+  explicit Block(int number) : number(number) {}
+
   int number;
   std::mutex mutex;
   std::condition_variable changed;
   // [from][to][flag]: what was known when the flag was set.
   std::vector<Clock> flags[kCores][kCores][kCrossFlags];
+  int running = kCores;  // cores that have not ended
+  int waiting = 0;       // of them, those that found their flag missing since the last one was set
+  long sets = 0;
+
+  // Nobody is left to set what the others wait for.
+  bool deadlocked() const { return waiting > 0 && waiting >= running; }
 };
 
 namespace {
 
-constexpr auto kDeadlock = std::chrono::seconds(20);
 constexpr int kMaxPendingCrossFlags = 15;
 
 struct GlobalMemory {
@@ -62,6 +68,16 @@ std::string describe(const char* instruction, int actor) {
          kPipeNames[actor % kPipes] + ")";
 }
 
+bool exists(int core, Pipe pipe) {
+  return core == 0 ? pipe != kV && pipe != kMTE3 : pipe != kM && pipe != kMTE1 && pipe != kFIX;
+}
+
+void check_exists(const Core& core, Pipe pipe, const std::string& what) {
+  if (!exists(core.number, pipe))
+    report("core: " + what + " on a " + (core.number == 0 ? "cube" : "vector") + " core, which has no " +
+           kPipeNames[pipe]);
+}
+
 // What `pipe` knows once everything it was given has been carried out.
 Clock finished(const Core& core, Pipe pipe) {
   Clock clock = core.known[pipe];
@@ -91,7 +107,14 @@ bool left_out(const std::source_location& where) {
 
 void count_bytes(Pipe pipe, size_t bytes) { state().bytes[pipe] += bytes; }
 
+void multiply_add(const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t l = 0; l < k; ++l)
+      for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + l] * b[l * n + j];
+}
+
 Instruction::Instruction(Pipe pipe, const char* name) : core_(core()), pipe_(pipe), name_(name) {
+  check_exists(core_, pipe, name);
   ++core_.issued[pipe];
   // The scalar unit issues in order and waits for its own loads, so it is never overtaken by what it issues.
   core_.known[pipe][core_.actor(kS)] = core_.issued[kS];
@@ -175,6 +198,8 @@ bool Instruction::touch_global(const void* pointer, size_t bytes, const void* da
 
 void set_event(Pipe producer, Pipe consumer, int event) {
   if (event < 0 || event >= kEvents) report("flag: event " + std::to_string(event) + " does not exist");
+  check_exists(core(), producer, "flag set");
+  check_exists(core(), consumer, "flag set");
   auto& pending = core().events[{producer, consumer, event}];
   if (!pending.empty())
     report(std::string("flag: ") + kPipeNames[producer] + "_" + kPipeNames[consumer] + " " + std::to_string(event) +
@@ -212,6 +237,8 @@ void set_cross_flag(Pipe pipe, int flag) {
     pending.push_back(finished(core(), pipe));
     if (pending.size() > kMaxPendingCrossFlags) report("flag: cross-core flag " + std::to_string(flag) + " overflows");
   }
+  ++block.sets;
+  block.waiting = 0;
   block.changed.notify_all();
 }
 
@@ -224,7 +251,12 @@ void wait_cross_flag(int flag) {
       if ((from == 0) != (to == 0) && block.flags[from][to][flag].empty()) return false;
     return true;
   };
-  if (!block.changed.wait_for(lock, kDeadlock, arrived)) {
+  while (!arrived()) {
+    const long sets = block.sets;
+    ++block.waiting;
+    if (block.deadlocked()) block.changed.notify_all();
+    block.changed.wait(lock, [&] { return block.sets != sets || block.deadlocked(); });
+    if (block.sets != sets) continue;
     report("flag: cross-core flag " + std::to_string(flag) + " waited for but not set: hangs");
     throw Deadlock{};
   }
@@ -242,7 +274,7 @@ void launch(uint32_t blocks, const std::function<void()>& program) {
   for (auto& [begin, memory] : state().memories) memory.shadow.clear();
   ++state().launches;
   for (uint32_t number = 0; number < blocks; ++number) {
-    Block block{static_cast<int>(number), {}, {}, {}};
+    Block block(static_cast<int>(number));
     std::vector<std::thread> threads;
     for (int index = 0; index < kCores; ++index)
       threads.emplace_back([&block, &program, index] {
@@ -257,6 +289,9 @@ void launch(uint32_t blocks, const std::function<void()>& program) {
             report(std::string("flag: ") + kPipeNames[event[0]] + "_" + kPipeNames[event[1]] + " " +
                    std::to_string(event[2]) + " left set at the end");
         current = nullptr;
+        const std::lock_guard lock(block.mutex);
+        --block.running;
+        block.changed.notify_all();
       });
     for (std::thread& thread : threads) thread.join();
     for (auto& from : block.flags)

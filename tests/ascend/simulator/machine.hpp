@@ -100,6 +100,9 @@ Core& core();  // of the calling thread
 void report(const std::string& text);
 void count_bytes(Pipe pipe, size_t bytes);
 
+// c [m, n] += a [m, k] b [k, n], row-major.
+void multiply_add(const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k);
+
 // One instruction: what it touches is checked when it is constructed and when it touches.
 class Instruction {
  public:
