@@ -38,6 +38,7 @@ def explain(
     ratio: int | None = None,
     conv_width: int | None = None,
     draft_tokens: int | None = None,
+    record: bool | None = None,
 ) -> Answer:
     """Which kernel would serve a call, and why the others would not.
 
@@ -46,11 +47,14 @@ def explain(
         device: ``"cpu"``, ``"cuda"`` or ``"npu"``.
         act, state, conv: dtype names of activations, ``ssm_pool`` and ``conv_pool``; None leaves them open.
         head_k_dim, head_v_dim, ratio (HV / H), conv_width, draft_tokens: sizes; None leaves them open.
+        record: of ``gdn_verify``, whether draft tokens are kept as a ``DraftRecord``; None leaves it open.
 
     Raises:
         ValueError: ``op``, ``device`` or a dtype is not known.
     """
-    return Answer(*_C.explain(op, device, act, state, conv, head_k_dim, head_v_dim, ratio, conv_width, draft_tokens))
+    return Answer(
+        *_C.explain(op, device, act, state, conv, head_k_dim, head_v_dim, ratio, conv_width, draft_tokens, record)
+    )
 
 
 class PhaseAnswer(NamedTuple):

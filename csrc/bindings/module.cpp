@@ -351,7 +351,7 @@ std::pair<std::optional<std::string>, std::string> explain(
     const std::string& op, const std::string& device, const std::optional<std::string>& act,
     const std::optional<std::string>& state, const std::optional<std::string>& conv, std::optional<int64_t> head_k_dim,
     std::optional<int64_t> head_v_dim, std::optional<int64_t> ratio, std::optional<int64_t> conv_width,
-    std::optional<int64_t> draft_tokens) {
+    std::optional<int64_t> draft_tokens, std::optional<bool> record) {
   Specialization wanted;
   wanted.op = op;
   wanted.device = device_from_text(device);
@@ -363,6 +363,7 @@ std::pair<std::optional<std::string>, std::string> explain(
   wanted.ratio = ratio;
   wanted.conv_width = conv_width;
   wanted.draft_tokens = draft_tokens;
+  wanted.record = record;
   std::optional<std::pair<std::optional<std::string>, std::string>> answer;
   for_each_registry([&](const char* name, const auto& registry) {
     if (op != name) return;
@@ -437,7 +438,7 @@ NB_MODULE(_C, m) {
   m.def("kernels", &kernels, "One line per built kernel.");
   m.def("explain", &explain, nb::arg("op"), nb::arg("device"), nb::arg("act").none(), nb::arg("state").none(),
         nb::arg("conv").none(), nb::arg("head_k_dim").none(), nb::arg("head_v_dim").none(), nb::arg("ratio").none(),
-        nb::arg("conv_width").none(), nb::arg("draft_tokens").none(),
+        nb::arg("conv_width").none(), nb::arg("draft_tokens").none(), nb::arg("record").none(),
         "Name of the kernel that would serve, or None, and one line per kernel saying why.");
   m.def("build_info", &build_info);
   m.def("cpu_isa", &cpu::chosen_isa, "Instruction set the CPU kernels run with.");

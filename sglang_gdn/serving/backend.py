@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from sglang.srt.layers.attention.linear.gdn_backend import GDNAttnBackend
 from torch import Tensor
 
 from sglang_gdn import ops
-from sglang_gdn.capability import PHASES, explain_phase
+from sglang_gdn.capability import PHASES, explain, explain_phase
 from sglang_gdn.serving import compat, observe
+from sglang_gdn.serving.drafts import parents_of, record_in
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.stats import fallback
 
@@ -70,6 +71,7 @@ class GdnTileBackend(GDNAttnBackend):
         super().__init__(model_runner)
         pools = self.req_to_token_pool.mamba_pool.mamba_cache
         logger.info("gdn_tile: %s", describe_service(pools.conv[0][0], pools.temporal[0], model_runner.dtype))
+        self._record = self._record_of_drafts(pools, model_runner.dtype)
         self._checks = observe.StateChecks(self._layer_states) if observe.StateChecks.asked_for() else None
         if model_runner.server_args.enable_metrics:
             observe.Metrics().start()
@@ -78,10 +80,12 @@ class GdnTileBackend(GDNAttnBackend):
         super().init_forward_metadata(forward_batch)
         if forward_batch.extend_prefix_lens is not None:
             self.forward_metadata.prefill_rows = self._prefill_rows(forward_batch)
+        self._plan_drafts(forward_batch)
         self._observe(forward_batch)
 
     def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
         super().init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+        self._plan_drafts(forward_batch)
         if not in_capture:
             self._observe(forward_batch)
 
@@ -171,26 +175,30 @@ class GdnTileBackend(GDNAttnBackend):
         **kwargs: Any,
     ) -> Tensor | tuple[Tensor, Tensor]:
         pools = self.req_to_token_pool.mamba2_layer_cache(layer.layer_id)
-        if isinstance(mixed_qkv, tuple):
-            fallback("gdn_decode", "SGLang fused the projection with the convolution")
-        elif pools.replayssm_d is not None:
+        if pools.replayssm_d is not None:
             fallback("gdn_decode", "ReplaySSM keeps the last tokens outside the state")
-        elif mixed_qkv.shape[0] == 0:
-            return _no_tokens(layer, mixed_qkv)
+            return super().forward_decode(layer, forward_batch, mixed_qkv, a, b, **kwargs)
+        inputs: dict[str, Any]
+        if isinstance(mixed_qkv, tuple):
+            projected, ba = mixed_qkv
+            inputs = {"qkvz": projected, "ba": ba, "projection_layout": "contiguous"}
+            z = _gate_columns(layer, projected)
+        else:
+            projected, z = mixed_qkv, None
+            inputs = {"mixed_qkv": projected, "a": a, "b": b}
+        if projected.shape[0] == 0:
+            out = _no_tokens(layer, projected)
         else:
             cache_indices = self.forward_metadata.mamba_cache_indices
             out = ops.gdn_decode(
-                mixed_qkv,
-                a,
-                b,
+                **inputs,
                 **_layer_arguments(layer),
                 conv_pool=pools.conv[0],
                 ssm_pool=pools.temporal,
                 cache_indices=cache_indices,
             )
             self._track_mamba_state_decode(forward_batch, pools.conv[0], pools.temporal, cache_indices, layer.layer_id)
-            return out
-        return super().forward_decode(layer, forward_batch, mixed_qkv, a, b, **kwargs)
+        return out if z is None else (out, z)
 
     def _forward_verify(
         self, layer: Any, forward_batch: Any, mixed_qkv: Tensor, a: Tensor, b: Tensor, **kwargs: Any
@@ -208,6 +216,15 @@ class GdnTileBackend(GDNAttnBackend):
             rows = mixed_qkv.shape[0] // draft_tokens
             cache_indices = metadata.mamba_cache_indices[:rows]
             per_row = (rows, draft_tokens)
+            record = metadata.draft_record
+            if record is None:
+                kept = {
+                    "intermediate_ssm": pools.intermediate_ssm,
+                    "intermediate_conv_window": pools.intermediate_conv_window[0],
+                    "intermediate_state_indices": LINE.draft_rows(self, forward_batch, cache_indices)[:rows],
+                }
+            else:
+                kept = {"record": record.layer(self.req_to_token_pool.mamba_map[layer.layer_id])}
             out = ops.gdn_verify(
                 mixed_qkv.unflatten(0, per_row),
                 a.unflatten(0, per_row),
@@ -216,13 +233,63 @@ class GdnTileBackend(GDNAttnBackend):
                 conv_pool=pools.conv[0],
                 ssm_pool=pools.temporal,
                 cache_indices=cache_indices,
-                intermediate_ssm=pools.intermediate_ssm,
-                intermediate_conv_window=pools.intermediate_conv_window[0],
-                intermediate_state_indices=LINE.draft_rows(self, forward_batch, cache_indices)[:rows],
                 parent_tokens=self._parent_tokens(layer, rows),
+                **kept,
             )
             return out.flatten(0, 1).unsqueeze(0)
         return super().forward_extend(layer, forward_batch, mixed_qkv, a, b, **kwargs)
+
+    def _record_of_drafts(self, pools: Any, dtype: torch.dtype) -> ops.DraftRecord | None:
+        """Of all layers; None if SGLang commits drafts in its own way, or no kernel takes a record."""
+        states = getattr(pools, "intermediate_ssm", None)
+        if states is None or pools.replayssm_d is not None or not LINE.commits_at_once(self.req_to_token_pool):
+            return None
+        model = _specialization(pools.conv[0][0], pools.temporal[0], dtype)
+        if explain("gdn_verify", **model, record=True).kernel is None or explain("gdn_fold", **model).kernel is None:
+            return None
+        return record_in(states, **_heads_of(pools.conv[0][0], pools.temporal[0]), conv_dtype=pools.conv[0].dtype)
+
+    def _plan_drafts(self, forward_batch: Any) -> None:
+        """``draft_record`` of the metadata: all layers, as many tokens as the batch drafts; None where the states after
+        each token are stored. A replayed batch decides as its capture did."""
+        self.forward_metadata.draft_record = None
+        if self._record is None or not forward_batch.forward_mode.is_target_verify():
+            return
+        _, rows, longest = self._record.x.shape[:3]
+        tokens = forward_batch.spec_info.draft_token_num
+        ragged = getattr(forward_batch.spec_info, "ragged_verify_layout", None) is not None
+        if forward_batch.batch_size <= rows and tokens <= min(longest, MAX_DRAFT_TOKENS) and not ragged:
+            self.forward_metadata.draft_record = ops.DraftRecord(*(part[:, :, :tokens] for part in self._record))
+
+    def commit_drafts(
+        self,
+        stock: Callable[..., None],
+        last_correct_step_indices: Tensor,
+        mamba_track_indices: Tensor | None,
+        mamba_steps_to_track: Tensor | None,
+        model: Any,
+        req_pool_indices: Tensor | None = None,
+    ) -> None:
+        """``HybridLinearAttnBackend.update_mamba_state_after_mtp_verify``; ``stock`` is SGLang's."""
+        metadata = self.forward_metadata
+        if metadata.draft_record is None:
+            stock(last_correct_step_indices, mamba_track_indices, mamba_steps_to_track, model, req_pool_indices)
+            return
+        rows = last_correct_step_indices.shape[0]
+        parents, track_slots = metadata.retrieve_parent_token, mamba_track_indices
+        if track_slots is not None:
+            track_slots = self._translate_mamba_indices(track_slots)[:rows]
+        pools = self.req_to_token_pool.get_speculative_mamba2_params_all_layers()
+        ops.gdn_fold(
+            conv_pool=pools.conv[0],
+            ssm_pool=pools.temporal,
+            cache_indices=metadata.mamba_cache_indices[:rows],
+            record=metadata.draft_record,
+            last_steps=last_correct_step_indices,
+            parent_tokens=None if parents is None else parents[:rows],
+            track_slots=track_slots,
+            track_steps=None if track_slots is None else mamba_steps_to_track,
+        )
 
     def _parent_tokens(self, layer: Any, rows: int) -> Tensor | None:
         """``[rows, T_d]`` for a draft tree, None for a chain. The first layer computes it for all: under a graph, what
@@ -234,29 +301,6 @@ class GdnTileBackend(GDNAttnBackend):
         if layer.layer_id == min(self.req_to_token_pool.mamba_map):
             parents.copy_(parents_of(metadata.retrieve_next_token[:rows], metadata.retrieve_next_sibling[:rows]))
         return parents
-
-
-def parents_of(first_child: Tensor, next_sibling: Tensor) -> Tensor:
-    """Parent of each token of draft trees.
-
-    Args:
-        first_child, next_sibling: ``[N, T_d]`` integer, an index into the row or -1 for none.
-
-    Returns:
-        ``[N, T_d]`` int64; -1 for the root.
-    """
-    tokens = first_child.shape[1]
-    own = torch.arange(tokens, device=first_child.device).expand_as(first_child)
-    nowhere = torch.full_like(first_child, tokens)
-
-    def inverted(links: Tensor, unlinked: Tensor) -> Tensor:
-        padded = torch.cat([unlinked, unlinked[:, :1]], dim=1)
-        return padded.scatter(1, torch.where(links < 0, nowhere, links).long(), own)[:, :tokens]
-
-    eldest = inverted(next_sibling, own)
-    for _ in range((tokens - 1).bit_length()):
-        eldest = eldest.gather(1, eldest)
-    return inverted(first_child, torch.full_like(own, -1)).gather(1, eldest)
 
 
 def _layer_arguments(layer: Any) -> dict[str, Any]:
@@ -271,6 +315,12 @@ def _layer_arguments(layer: Any) -> dict[str, Any]:
         "head_v_dim": layer.head_v_dim,
         "activation": layer.activation,
     }
+
+
+def _gate_columns(layer: Any, qkvz: Tensor) -> Tensor:
+    """z ``[N, HV, V]`` of ``[N, D + HV*V]`` in the order q, k, v, z."""
+    value_dim = layer.num_v_heads * layer.head_v_dim
+    return qkvz[:, qkvz.shape[1] - value_dim :].unflatten(1, (layer.num_v_heads, layer.head_v_dim))
 
 
 def _no_tokens(layer: Any, mixed_qkv: Tensor) -> Tensor:
@@ -288,30 +338,43 @@ def describe_service(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) ->
     Raises:
         GdnServingError: prefill or decode has no kernel; the message lists the kernels and why each does not serve.
     """
-    _, num_v_heads, head_v_dim, head_k_dim = ssm_pool.shape
-    num_k_heads = (conv_pool.shape[1] - num_v_heads * head_v_dim) // (2 * head_k_dim)
-
     served = []
     for phase in PHASES:
-        answer = explain_phase(
-            phase,
-            device=ssm_pool.device.type,
-            act=_dtype_name(dtype),
-            state=_dtype_name(ssm_pool.dtype),
-            conv=_dtype_name(conv_pool.dtype),
-            head_k_dim=head_k_dim,
-            head_v_dim=head_v_dim,
-            ratio=num_v_heads // num_k_heads,
-            conv_width=conv_pool.shape[2] + 1,
-        )
+        answer = explain_phase(phase, **_specialization(conv_pool, ssm_pool, dtype))
         if not answer.kernels and phase != "verify":
             raise GdnServingError(f"gdn_tile has no kernel for {phase}:\n{answer.reason}")
         served.append(f"{phase} {' + '.join(answer.kernels) or 'none'}")
+    heads = _heads_of(conv_pool, ssm_pool)
     return (
-        f"{', '.join(served)}; {num_k_heads}/{num_v_heads} heads of {head_k_dim}/{head_v_dim}, "
+        f"{', '.join(served)}; {heads['num_k_heads']}/{heads['num_v_heads']} heads of "
+        f"{heads['head_k_dim']}/{heads['head_v_dim']}, "
         f"activations {_dtype_name(dtype)}, conv state {_dtype_name(conv_pool.dtype)} pitch {conv_pool.stride(0)}, "
         f"ssm state {_dtype_name(ssm_pool.dtype)} pitch {ssm_pool.stride(0)} elements"
     )
+
+
+def _heads_of(conv_pool: Tensor, ssm_pool: Tensor) -> dict[str, int]:
+    _, num_v_heads, head_v_dim, head_k_dim = ssm_pool.shape
+    return {
+        "num_k_heads": (conv_pool.shape[1] - num_v_heads * head_v_dim) // (2 * head_k_dim),
+        "num_v_heads": num_v_heads,
+        "head_k_dim": head_k_dim,
+        "head_v_dim": head_v_dim,
+    }
+
+
+def _specialization(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    heads = _heads_of(conv_pool, ssm_pool)
+    return {
+        "device": ssm_pool.device.type,
+        "act": _dtype_name(dtype),
+        "state": _dtype_name(ssm_pool.dtype),
+        "conv": _dtype_name(conv_pool.dtype),
+        "head_k_dim": heads["head_k_dim"],
+        "head_v_dim": heads["head_v_dim"],
+        "ratio": heads["num_v_heads"] // heads["num_k_heads"],
+        "conv_width": conv_pool.shape[2] + 1,
+    }
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

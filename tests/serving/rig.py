@@ -61,6 +61,7 @@ class Rig:
         self.pools = SimpleNamespace(
             conv=[self.conv_pool], temporal=self.ssm_pool, replayssm_d=None, replayssm_rawv=None
         )
+        self.heads = {"num_k_heads": H, "num_v_heads": HV, "head_k_dim": K, "head_v_dim": K}
         self.layer = SimpleNamespace(
             layer_id=LAYER,
             conv_weights=self.normal(self.D, W).to(act),
@@ -68,15 +69,18 @@ class Rig:
             activation="silu",
             A_log=self.normal(HV),
             dt_bias=self.normal(HV),
-            num_k_heads=H,
-            num_v_heads=HV,
-            head_k_dim=K,
-            head_v_dim=K,
+            **self.heads,
         )
         self.backend = GdnTileBackend.__new__(GdnTileBackend)
+        all_layers = SimpleNamespace(conv=[self.conv_pool.unsqueeze(0)], temporal=self.ssm_pool.unsqueeze(0))
         self.backend.req_to_token_pool = SimpleNamespace(
-            mamba2_layer_cache=self._layer_cache, size=8, mamba_map={LAYER: 0}
+            mamba2_layer_cache=self._layer_cache,
+            get_speculative_mamba2_params_all_layers=lambda: all_layers,
+            translate_mamba_indices=lambda indices: indices,
+            size=8,
+            mamba_map={LAYER: 0},
         )
+        self.backend._record = None
         self.tracked_decodes: list[int] = []
         self.backend._track_mamba_state_decode = self._track_decode
 
@@ -131,12 +135,18 @@ class Rig:
         metadata = SimpleNamespace(mamba_cache_indices=self.integers(slots))
         return Batch(self, metadata, SimpleNamespace(extends=False))
 
-    def plan_verify(self, slots: list[int], draft_tokens: int, tree: tuple[Tensor, Tensor] | None = None) -> Batch:
+    def plan_verify(
+        self, slots: list[int], draft_tokens: int, tree: tuple[Tensor, Tensor] | None = None, *, record: bool = False
+    ) -> Batch:
         """``tree``: first child and next sibling of each token, ``[rows, draft_tokens]``."""
+        from sglang_gdn.serving.drafts import record_in
+
         rows = len(slots)
         state, window = self.ssm_pool.shape[1:], self.conv_pool.shape[1:]
-        self.pools.intermediate_ssm = self.ssm_pool.new_zeros(rows + 1, draft_tokens, *state)
+        states = self.ssm_pool.new_zeros(1, rows + 1, draft_tokens, *state)
+        self.pools.intermediate_ssm = states[0]
         self.pools.intermediate_conv_window = [self.conv_pool.new_zeros(rows + 1, draft_tokens, *window)]
+        self.backend._record = record_in(states, **self.heads, conv_dtype=self.conv_pool.dtype) if record else None
         self.backend.verify_intermediate_state_indices = self.integers(range(rows + 1))
         metadata = SimpleNamespace(
             mamba_cache_indices=self.integers(slots),
@@ -149,7 +159,10 @@ class Rig:
             forward_mode=SimpleNamespace(is_target_verify=lambda: True),
             spec_info=SimpleNamespace(draft_token_num=draft_tokens, ragged_verify_layout=None),
             req_pool_indices=self.integers(range(rows), torch.int64),
+            batch_size=rows,
         )
+        self.backend.forward_metadata = metadata
+        self.backend._plan_drafts(batch)
         return Batch(self, metadata, batch)
 
     def prefill(self, inputs: Any, *plan: Any, **keywords: Any) -> Tensor:
@@ -160,6 +173,17 @@ class Rig:
 
     def verify(self, inputs: Any, *plan: Any) -> Tensor:
         return self.plan_verify(*plan).run(inputs)
+
+    def commit(
+        self, last_steps: list[int], track_slots: list[int] | None = None, track_steps: list[int] | None = None
+    ) -> None:
+        """Of the batch that was verified last, which kept a record."""
+
+        def stock(*_: Any) -> None:
+            raise AssertionError("SGLang's own commit knows no record")
+
+        tracks = [None if track is None else self.integers(track, torch.int64) for track in (track_slots, track_steps)]
+        self.backend.commit_drafts(stock, self.integers(last_steps, torch.int64), *tracks, model=None)
 
 
 def rows_of(inputs: tuple[Tensor, ...], start: int, stop: int) -> tuple[Tensor, ...]:

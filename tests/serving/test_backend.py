@@ -122,8 +122,107 @@ def test_verify_commits_nothing_and_keeps_every_step() -> None:
         assert torch.equal(rig.pools.intermediate_conv_window[0][:2, step], rig.conv_pool[slots])
 
 
+def test_commit_of_a_record_equals_decoding() -> None:
+    """Two rows accept different numbers of drafts, one of them leaves a snapshot on the way, a third accepts none."""
+    rig = Rig()
+    drafts, slots, accepted = 4, [4, 9, 6], [3, 1, 0]
+    inputs = rig.tokens(len(slots) * drafts)
+    before = rig.ssm_pool.clone(), rig.conv_pool.clone()
+    out = rig.plan_verify(slots, drafts, record=True).run(inputs)
+    assert torch.equal(rig.ssm_pool, before[0]) and torch.equal(rig.conv_pool, before[1])
+    rig.commit([count - 1 for count in accepted], track_slots=[7, 8, 5], track_steps=[1, -1, -1])
+    committed = rig.ssm_pool.clone(), rig.conv_pool.clone()
+    rig.ssm_pool.copy_(before[0]), rig.conv_pool.copy_(before[1])
+    snapshot = None
+    for step in range(drafts):
+        live = [slot if count > step else -1 for slot, count in zip(slots, accepted, strict=True)]
+        stepped = rig.decode(tuple(x[step::drafts] for x in inputs), live)
+        for row in (row for row, slot in enumerate(live) if slot >= 0):
+            torch.testing.assert_close(out[0, row * drafts + step], stepped[0, row], rtol=1e-5, atol=1e-5)
+        if step == 1:
+            snapshot = rig.ssm_pool[slots[0]].clone(), rig.conv_pool[slots[0]].clone()
+    assert snapshot is not None
+    rig.ssm_pool[7], rig.conv_pool[7] = snapshot
+    torch.testing.assert_close(committed[0], rig.ssm_pool, rtol=1e-5, atol=1e-5)
+    assert torch.equal(committed[1], rig.conv_pool)
+
+
+@pytest.mark.parametrize("parents", TREES)
+def test_commit_of_a_path_of_a_draft_tree(parents: list[int]) -> None:
+    first, siblings = (torch.tensor([links]) for links in links_of(parents))
+    for token in range(len(parents)):
+        rig = Rig()
+        inputs = rig.tokens(len(parents))
+        before = rig.ssm_pool.clone(), rig.conv_pool.clone()
+        rig.plan_verify([4], len(parents), (first, siblings), record=True).run(inputs)
+        rig.commit([token])
+        committed = rig.ssm_pool[4].clone(), rig.conv_pool[4].clone()
+        rig.ssm_pool.copy_(before[0]), rig.conv_pool.copy_(before[1])
+        path = [token]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        for step in path:
+            rig.decode(rows_of(inputs, step, step + 1), [4])
+        torch.testing.assert_close(committed[0], rig.ssm_pool[4], rtol=1e-5, atol=1e-5)
+        assert torch.equal(committed[1], rig.conv_pool[4])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"draft_token_num": 17},
+        {"draft_token_num": 3, "ragged_verify_layout": object()},
+        {"draft_token_num": 3, "rows": 9},
+    ],
+)
+def test_what_is_not_recorded_is_committed_by_sglang(spec: dict[str, Any]) -> None:
+    rig = Rig()
+    planned = rig.plan_verify([1, 2], 3, record=True)
+    assert rig.backend.forward_metadata.draft_record is not None
+    planned._forward_batch.batch_size = spec.pop("rows", 2)
+    vars(planned._forward_batch.spec_info).update(spec)
+    rig.backend._plan_drafts(planned._forward_batch)
+    calls: list[Any] = []
+    rig.backend.commit_drafts(lambda *given: calls.append(given), *"abcde")
+    assert calls == [tuple("abcde")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_record_lies_in_the_states_it_replaces(dtype: torch.dtype) -> None:
+    from sglang_gdn.serving.drafts import record_in
+
+    heads = {"num_k_heads": 1, "num_v_heads": 2, "head_k_dim": 32, "head_v_dim": 32}
+    states = torch.zeros(2, 3, 4, 2, 32, 32, dtype=dtype)
+    record = record_in(states, **heads, conv_dtype=torch.bfloat16)
+    assert record is not None
+    assert [list(part.shape) for part in record] == [[2, 3, 4, 128], [2, 3, 4, 1, 32], [2, 3, 4, 2, 32], [2, 3, 4, 2]]
+    first = states.untyped_storage().data_ptr()
+    written = sum(part.numel() for part in record)
+    for number, part in enumerate(record, 1):
+        assert part.untyped_storage().data_ptr() == first
+        part.fill_(number)
+    assert [sorted(set(part.flatten().tolist())) for part in record] == [[1], [2], [3], [4]]
+    assert written < states.numel()
+    assert record_in(states[..., :8, :8].contiguous(), **heads, conv_dtype=torch.bfloat16) is None
+
+
+def test_decode_of_the_raw_projections() -> None:
+    """SGLang 0.5.23 hands over both projections of a Qwen3.5 layer and takes back the gate of its norm."""
+    split, raw = Rig(), Rig()
+    rows, slots = 3, [4, -1, 9]
+    qkvz = split.normal(rows, split.D + split.HV * split.V)
+    b, a = split.normal(2, rows, split.HV)
+    expected = split.decode((qkvz[:, : split.D], a, b), slots)
+    ba = torch.cat([b, a], dim=1)
+    out, z = raw.decode(((qkvz, ba), ba, ba), slots)
+    assert torch.equal(out, expected)
+    assert torch.equal(z.flatten(1), qkvz[:, split.D :]) and z.shape == (rows, split.HV, split.V)
+    assert torch.equal(raw.ssm_pool, split.ssm_pool) and torch.equal(raw.conv_pool, split.conv_pool)
+    assert raw.tracked_decodes == [LAYER]
+
+
 def test_parents_of_draft_trees() -> None:
-    from sglang_gdn.serving.backend import parents_of
+    from sglang_gdn.serving.drafts import parents_of
 
     first, siblings = zip(*map(links_of, TREES), strict=True)
     for dtype in (torch.int32, torch.int64):
@@ -156,7 +255,6 @@ def test_every_path_of_a_draft_tree_is_a_decode(parents: list[int]) -> None:
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda rig: rig.decode(((torch.zeros(1), torch.zeros(1)), None, None), [1]), "fused the projection"),
         (lambda rig: (setattr(rig.pools, "replayssm_d", 1), rig.decode(rig.tokens(1), [1]))[1], "ReplaySSM"),
         (lambda rig: (setattr(rig.pools, "replayssm_rawv", 1), rig.verify(rig.tokens(2), [1], 2))[1], "ReplaySSM"),
         (lambda rig: rig.verify(rig.tokens(17), [1], 17), "more than 16 draft tokens"),

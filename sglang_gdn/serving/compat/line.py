@@ -71,6 +71,21 @@ WORKER_SEAMS = (
         f"{HYBRID}:HybridLinearAttnBackend", ("full_attn_backend", "linear_attn_backend", "full_attn_layers"), "result"
     ),
     Seam(
+        f"{HYBRID}:HybridLinearAttnBackend.update_mamba_state_after_mtp_verify",
+        (
+            "self",
+            "last_correct_step_indices",
+            "mamba_track_indices",
+            "mamba_steps_to_track",
+            "model",
+            "req_pool_indices",
+        ),
+        "accepted drafts",
+    ),
+    Seam(
+        f"{HYBRID}:MambaAttnBackendBase._translate_mamba_indices", ("self", "mamba_indices"), "slots of accepted drafts"
+    ),
+    Seam(
         f"{HYBRID}:MambaAttnBackendBase._track_mamba_state_decode",
         ("self", "forward_batch", "conv_states", "ssm_states", "cache_indices", "layer_id"),
         "snapshots while decoding",
@@ -108,6 +123,7 @@ WORKER_SEAMS = (
     ),
     Seam(f"{ARGUMENTS}:ServerArgs.enable_metrics", None, "metrics"),
     Seam(f"{POOL}:HybridReqToTokenPool.mamba2_layer_cache", ("self", "layer_id"), "state pools"),
+    Seam(f"{POOL}:HybridReqToTokenPool.get_speculative_mamba2_params_all_layers", ("self",), "state pools"),
     *(
         Seam(f"{POOL}:MambaPool.SpeculativeState.{field}", None, "state pools")
         for field in (
@@ -172,6 +188,10 @@ class Line(ABC):
     def draft_rows(self, backend: Any, forward_batch: Any, cache_indices: Tensor) -> Tensor:
         """Row of the draft buffers of each row of the batch; at least as long as ``cache_indices``."""
 
+    @abstractmethod
+    def commits_at_once(self, req_to_token_pool: Any) -> bool:
+        """Whether accepted drafts are committed before the next batch, and nothing but GDN states is kept of them."""
+
     def install(self, refusal: str | None) -> None:
         """Registers the backend's name and the hooks.
 
@@ -232,6 +252,9 @@ class Line(ABC):
                 f"{NAME} serves models with Gated DeltaNet layers; SGLang built "
                 f"{type(linear or built).__name__} for {architectures}. Choose another --attention-backend"
             )
+        built.update_mamba_state_after_mtp_verify = functools.partial(
+            linear.commit_drafts, built.update_mamba_state_after_mtp_verify
+        )
         return built
 
     def _verified(self, factory: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -85,5 +85,8 @@ class Sglang0517(Line):
     def draft_rows(self, backend: Any, forward_batch: Any, cache_indices: Tensor) -> Tensor:
         return backend.verify_intermediate_state_indices
 
+    def commits_at_once(self, req_to_token_pool: Any) -> bool:
+        return True
+
 
 LINE = Sglang0517()

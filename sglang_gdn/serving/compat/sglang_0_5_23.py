@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _CHOICES = "sglang.srt.arg_groups.choices"
 _LINEAR = "sglang.srt.layers.attention.linear.utils"
 _INTERNAL_STATE = "sglang.srt.managers.scheduler_components.internal_state"
+_OTHER_STATES = "sglang.srt.mem_cache.ple_state_pool"
 _FIRST_RESOLUTION_STEP = "handle_deprecated_dp_attention"
 
 
@@ -61,6 +62,11 @@ class Sglang0523(Line):
             f"{_LINEAR}:select_verify_intermediate_state_indices",
             ("default_indices", "req_pool_indices", "valid", "pool_size"),
             "rows of the draft buffers",
+        ),
+        Seam(f"{_LINEAR}:pp_spec_stable_rows_enabled", (), "when drafts are committed"),
+        *(
+            Seam(f"{_OTHER_STATES}:{pool}.enabled", None, "states besides those of GDN layers")
+            for pool in ("ShortConvPool", "NGramPool")
         ),
         Seam(f"{METADATA}.conv_block_table", None, "row metadata"),
         Seam(f"{BATCH}.req_pool_indices", None, "rows of the draft buffers"),
@@ -111,6 +117,12 @@ class Sglang0523(Line):
             cache_indices >= 0,
             backend.req_to_token_pool.size,
         )
+
+    def commits_at_once(self, req_to_token_pool: Any) -> bool:
+        from sglang.srt.layers.attention.linear.utils import pp_spec_stable_rows_enabled
+
+        pool = req_to_token_pool
+        return not (pp_spec_stable_rows_enabled() or pool.short_conv_pool.enabled or pool.ngram_pool.enabled)
 
 
 LINE = Sglang0523()
