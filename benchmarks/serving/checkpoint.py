@@ -1,7 +1,7 @@
 """Writes checkpoints with seeded weights for the serving benchmark.
 
-Shape G is where Gated DeltaNet dominates; shape R has the proportions of Qwen3.5-4B with a small vocabulary; ``tiny``
-is for trying the benchmark on a CPU.
+Shape G is where Gated DeltaNet dominates; G48 is less deep and has 48 value heads; shape R has the proportions of
+Qwen3.5-4B with a small vocabulary; ``tiny`` is for trying the benchmark on a CPU.
 
 Weights that are random throughout have no sure opinion about the next token, and every near tie may fall the other way
 in another correct implementation. Therefore the first GDN layer is built to remember: its keys are the tokens before,
@@ -25,18 +25,20 @@ from torch.nn.functional import silu
 SEED = 0
 CONSTANT = 8.0  # what every embedding has in its first place
 WEAK = 0.1
+_G = {
+    "hidden_size": 1024,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "vocab_size": 16384,
+}
 SHAPES: dict[str, dict[str, Any]] = {
-    "G": {
-        "hidden_size": 1024,
-        "intermediate_size": 1024,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "head_dim": 128,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "vocab_size": 16384,
-    },
+    "G": _G,
+    "G48": {**_G, "num_hidden_layers": 8, "linear_num_value_heads": 48},
     "R": {
         "hidden_size": 2560,
         "intermediate_size": 9216,

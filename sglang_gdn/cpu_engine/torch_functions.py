@@ -100,8 +100,14 @@ def _platform_supports_mamba_cache_extra_buffer() -> bool:
 _FLA = "sglang.kernels.ops.attention.fla"
 _TRACK = "sglang.kernels.ops.mamba.mamba_state_scatter_triton"
 
+
 # Target -> what replaces it.
+def no_nccl(*_: Any, **__: Any) -> None:
+    """In place of NCCL's communicator, which SGLang makes for several ranks whatever their device; gloo serves them."""
+
+
 REPLACEMENTS = {
+    "sglang.srt.distributed.device_communicators.pynccl.PyNcclCommunicator": no_nccl,
     f"{_FLA}.fused_norm_gate.FusedRMSNormGated.forward": fused_rms_norm_gated_forward,
     f"{_FLA}.layernorm_gated.RMSNorm.forward": rms_norm_gated_forward,
     "sglang.kernels.ops.elementwise.elementwise.fused_gate_sigmoid_mul_add": fused_gate_sigmoid_mul_add,
