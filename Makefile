@@ -70,7 +70,7 @@ lint: $(ENVIRONMENT)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 test: lint $(INSTALLED)
-	$(BIN)/pytest tests/ascend tests/contract tests/mutations tests/packaging tests/serving
+	$(BIN)/pytest tests/ascend tests/contract tests/integrations tests/mutations tests/packaging tests/serving
 
 $(ACL_HEADERS): tests/ascend/acl_headers.txt | $(BIN)/python
 	rm -rf $(@D)
