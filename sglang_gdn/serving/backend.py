@@ -41,6 +41,26 @@ class Snapshots:
     rows: Tensor
     ssm_slots: Tensor
 
+    @classmethod
+    def of(cls, lens: Tensor, rows: Tensor, slots: Tensor) -> Snapshots:
+        """Of the ``rows``, to one of ``slots`` each; ``lens`` as in the attributes."""
+        conv_slots = slots.new_full(lens.shape, -1)
+        conv_slots[rows] = slots
+        return cls(conv_slots, lens, torch.where(conv_slots >= 0, lens // ops.CHUNK_SIZE, -1), rows, slots)
+
+    def tracking(self, ssm_pool: Tensor) -> dict[str, Any]:
+        """The arguments of ``gdn_prefill``; ``track_state`` is what ``store`` takes."""
+        shape = (self.lens.shape[0], *ssm_pool.shape[1:])
+        return {
+            "track_slots": self.conv_slots,
+            "track_lens": self.lens,
+            "track_chunk_idx": self.chunks,
+            "track_state": torch.empty(shape, dtype=torch.float32, device=ssm_pool.device),
+        }
+
+    def store(self, track_state: Tensor, ssm_pool: Tensor) -> None:
+        ssm_pool[self.ssm_slots] = track_state[self.rows].to(ssm_pool.dtype)
+
 
 @dataclass(frozen=True)
 class PrefillRows:
@@ -71,6 +91,7 @@ class GdnTileBackend(GDNAttnBackend):
         super().__init__(model_runner)
         pools = self.req_to_token_pool.mamba_pool.mamba_cache
         logger.info("gdn_tile: %s", describe_service(pools.conv[0][0], pools.temporal[0], model_runner.dtype))
+        warm_up(pools.conv[0][0], pools.temporal[0], model_runner.dtype)
         self._record = self._record_of_drafts(pools, model_runner.dtype)
         self._checks = observe.StateChecks(self._layer_states) if observe.StateChecks.asked_for() else None
         if model_runner.server_args.enable_metrics:
@@ -118,10 +139,7 @@ class GdnTileBackend(GDNAttnBackend):
         if lens is None:
             return PrefillRows(has_initial_state, None)
         rows, slots = metadata.mamba_track_mask_indices, metadata.conv_states_mask_indices
-        conv_slots = slots.new_full(lens.shape, -1)
-        conv_slots[rows] = slots
-        chunks = torch.where(conv_slots >= 0, lens // ops.CHUNK_SIZE, -1)
-        return PrefillRows(has_initial_state, Snapshots(conv_slots, lens, chunks, rows, slots))
+        return PrefillRows(has_initial_state, Snapshots.of(lens, rows, slots))
 
     @observe.nvtx_range
     def forward_extend(
@@ -134,18 +152,7 @@ class GdnTileBackend(GDNAttnBackend):
         metadata = self.forward_metadata
         rows = metadata.prefill_rows
         pools = self.req_to_token_pool.mamba2_layer_cache(layer.layer_id)
-        tracking: dict[str, Any] = {}
-        if rows.snapshots is not None:
-            tracking = {
-                "track_slots": rows.snapshots.conv_slots,
-                "track_lens": rows.snapshots.lens,
-                "track_chunk_idx": rows.snapshots.chunks,
-                "track_state": torch.empty(
-                    (metadata.mamba_cache_indices.shape[0], *pools.temporal.shape[1:]),
-                    dtype=torch.float32,
-                    device=mixed_qkv.device,
-                ),
-            }
+        tracking: dict[str, Any] = {} if rows.snapshots is None else rows.snapshots.tracking(pools.temporal)
         out: Any = ops.gdn_prefill(
             mixed_qkv,
             a,
@@ -160,8 +167,7 @@ class GdnTileBackend(GDNAttnBackend):
             **tracking,
         )
         if rows.snapshots is not None:
-            kept = tracking["track_state"][rows.snapshots.rows]
-            pools.temporal[rows.snapshots.ssm_slots] = kept.to(pools.temporal.dtype)
+            rows.snapshots.store(tracking["track_state"], pools.temporal)
         return out
 
     @observe.nvtx_range
@@ -325,6 +331,39 @@ def _gate_columns(layer: Any, qkvz: Tensor) -> Tensor:
 
 def _no_tokens(layer: Any, mixed_qkv: Tensor) -> Tensor:
     return mixed_qkv.new_empty((1, 0, layer.num_v_heads, layer.head_v_dim))
+
+
+def warm_up(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> None:
+    """Loads what a layer runs, so that the first request does not: a prefill that keeps a snapshot, then a decode step.
+
+    Zeros, in slot 0, which SGLang reserves for padding.
+
+    Args:
+        conv_pool, ssm_pool, dtype: as in ``describe_service``.
+    """
+    tokens, device = 2 * ops.CHUNK_SIZE, ssm_pool.device
+    heads = _heads_of(conv_pool, ssm_pool)
+
+    def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    layer: dict[str, Any] = {
+        **heads,
+        "conv_weight": zeros(conv_pool.shape[1], conv_pool.shape[2] + 1),
+        "A_log": zeros(heads["num_v_heads"], dtype=torch.float32),
+        "dt_bias": zeros(heads["num_v_heads"], dtype=torch.float32),
+        "conv_pool": conv_pool,
+        "ssm_pool": ssm_pool,
+        "cache_indices": zeros(1, dtype=torch.int32),
+    }
+    mixed_qkv, a = zeros(tokens, conv_pool.shape[1]), zeros(tokens, heads["num_v_heads"])
+    row = zeros(1, dtype=torch.int64)
+    snapshots = Snapshots.of(row + ops.CHUNK_SIZE, rows=row, slots=row)
+    tracking = snapshots.tracking(ssm_pool)
+    ends = torch.tensor([0, tokens], dtype=torch.int32, device=device)
+    ops.gdn_prefill(mixed_qkv, a, a, **layer, query_start_loc=ends, has_initial_state=row > 0, **tracking)
+    snapshots.store(tracking["track_state"], ssm_pool)
+    ops.gdn_decode(mixed_qkv[:1], a[:1], a[:1], **layer)
 
 
 def describe_service(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> str:

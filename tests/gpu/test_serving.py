@@ -15,7 +15,7 @@ from torch import Tensor
 
 from compare import assert_close
 from serving.rig import TREES, Rig, grid_of_64, links_of, rows_of  # noqa: F401
-from tolerances import SPLIT, draft_output_limit
+from tolerances import SPLIT, draft_output_limit, fused_state_limit
 
 pytestmark = [pytest.mark.usefixtures("sglang_installed", "grid_of_64"), pytest.mark.filterwarnings("ignore")]
 
@@ -72,12 +72,31 @@ def test_nothing_waits_for_the_device(
         (4, lambda: rig.plan_decode([1, 2, -1, 3])),
         (8, lambda: rig.plan_verify([1, 2], 4)),
         (6, lambda: rig.plan_verify([1], 6, tree)),
+        (8, lambda: rig.plan_verify([1, 2], 4, record=True)),
+        (6, lambda: rig.plan_verify([1], 6, tree, record=True)),
     ]
     for tokens, plan in batches:
         inputs, batch = rig.tokens(tokens), plan()
         batch.run(inputs)
         with no_wait_for_the_device():
             batch.run(inputs)
+        if rig.backend._record is not None:
+            commit = rig.plan_commit([1, -1][: tokens // 4], [7, 8][: tokens // 4], [0, -1][: tokens // 4])
+            with no_wait_for_the_device():
+                commit()
+    projections, _, _ = rig.raw_projections(4)
+    batch = rig.plan_decode([1, 2, -1, 3])
+    with no_wait_for_the_device():
+        batch.run((projections, projections[1], projections[1]))
+
+
+def test_decode_of_the_raw_projections(make_rig: Callable[..., Rig]) -> None:
+    split, raw = make_rig(), make_rig()
+    projections, inputs, gate = split.raw_projections(5)
+    expected = split.decode(inputs, [4, -1, 9, 1, 2])
+    out, z = raw.decode((projections, projections[1], projections[1]), [4, -1, 9, 1, 2])
+    assert torch.equal(out, expected) and torch.equal(z, gate)
+    assert all(torch.equal(*pair) for pair in zip(pools(raw), pools(split), strict=True))
 
 
 def test_replayed_decode_with_padded_rows(make_rig: Callable[..., Rig]) -> None:
@@ -127,6 +146,49 @@ def test_replayed_tree_verify(make_rig: Callable[..., Rig], parents: list[int]) 
         for step in path:
             stepped = rig.decode(rows_of(inputs, step, step + 1), [4])
         assert_close(out[0, token], stepped[0, 0], 2 * draft_output_limit("cuda", rig.act, rig.ssm_pool.dtype))
+
+
+@pytest.mark.parametrize("parents", [None, TREES[2]], ids=["chain", "tree"])
+def test_replayed_drafts_are_committed_from_their_record(
+    make_rig: Callable[..., Rig], parents: list[int] | None
+) -> None:
+    """Captured with no live row; replayed with other slots, and committed outside of the graph, as SGLang does."""
+    rig = make_rig()
+    drafts = 4 if parents is None else len(parents)
+    rows = 3
+    tree = None
+    if parents is not None:
+        tree = tuple(torch.tensor([links] * rows, device="cuda") for links in links_of(parents))
+    inputs = rig.tokens(rows * drafts)
+    batch = rig.plan_verify([-1] * rows, drafts, tree, record=True)
+    indices = batch._metadata.mamba_cache_indices
+    graph, replayed = capture(rig, lambda: batch.run(inputs))
+    before = pools(rig)
+    for slots, last in (([1, 2, 3], [3, 0, -1]), ([9, 4, -1], [1, 2, -1])):
+        restore(rig, before)
+        eager = rig.plan_verify(slots, drafts, tree, record=True).run(inputs)
+        rig.commit(last, [7, 8, -1], [0, -1, -1])
+        expected = pools(rig)
+        restore(rig, before)
+        indices.copy_(rig.integers(slots))
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(pools(rig), before, strict=True))
+        rig.backend.forward_metadata = batch._metadata
+        rig.commit(last, [7, 8, -1], [0, -1, -1])
+        assert torch.equal(replayed, eager)
+        assert all(torch.equal(*pair) for pair in zip(pools(rig), expected, strict=True))
+        if rig.ssm_pool.dtype == torch.float32:
+            restore(rig, before)
+            for row, (slot, step) in enumerate(zip(slots, last, strict=True)):
+                path = [] if step < 0 else [step]
+                while path and path[0] > 0:
+                    path.insert(0, path[0] - 1 if parents is None else parents[path[0]])
+                for token in path:
+                    rig.decode(rows_of(inputs, row * drafts + token, row * drafts + token + 1), [slot])
+            bound = fused_state_limit("cuda", "decode_state", torch.float32, rig.act)
+            live = [slot for slot in slots if slot >= 0]
+            assert_close(expected[0][live], rig.ssm_pool[live], 2 * bound)
+            assert torch.equal(expected[1][live], rig.conv_pool[live])
 
 
 @pytest.mark.parametrize("tail", [1, 63, 64, 65])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +98,13 @@ class Rig:
     def integers(self, values: Any, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=self.device)
 
+    def raw_projections(self, count: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor], Tensor]:
+        """(qkvz, ba) of a Qwen3.5 layer; mixed_qkv, a, b; and the gate of its norm."""
+        qkvz = self.normal(count, self.D + self.HV * self.V).to(self.act)
+        ba = self.normal(count, 2 * self.HV).to(self.act)
+        gate = qkvz[:, self.D :].unflatten(1, (self.HV, self.V))
+        return (qkvz, ba), (qkvz[:, : self.D], ba[:, self.HV :], ba[:, : self.HV]), gate
+
     def tokens(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """mixed_qkv, a, b, each a view with a row pitch, as the projections hand them over."""
         wide = self.normal(count, self.D + 2 * self.HV).to(self.act)
@@ -174,16 +182,26 @@ class Rig:
     def verify(self, inputs: Any, *plan: Any) -> Tensor:
         return self.plan_verify(*plan).run(inputs)
 
-    def commit(
+    def plan_commit(
         self, last_steps: list[int], track_slots: list[int] | None = None, track_steps: list[int] | None = None
-    ) -> None:
-        """Of the batch that was verified last, which kept a record."""
+    ) -> Callable[[], None]:
+        """Of the batch that is planned, which keeps a record."""
+        metadata = self.backend.forward_metadata
 
         def stock(*_: Any) -> None:
             raise AssertionError("SGLang's own commit knows no record")
 
         tracks = [None if track is None else self.integers(track, torch.int64) for track in (track_slots, track_steps)]
-        self.backend.commit_drafts(stock, self.integers(last_steps, torch.int64), *tracks, model=None)
+        last = self.integers(last_steps, torch.int64)
+
+        def commit() -> None:
+            self.backend.forward_metadata = metadata
+            self.backend.commit_drafts(stock, last, *tracks, model=None)
+
+        return commit
+
+    def commit(self, *plan: Any) -> None:
+        self.plan_commit(*plan)()
 
 
 def rows_of(inputs: tuple[Tensor, ...], start: int, stop: int) -> tuple[Tensor, ...]:

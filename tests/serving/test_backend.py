@@ -130,7 +130,7 @@ def test_commit_of_a_record_equals_decoding() -> None:
     before = rig.ssm_pool.clone(), rig.conv_pool.clone()
     out = rig.plan_verify(slots, drafts, record=True).run(inputs)
     assert torch.equal(rig.ssm_pool, before[0]) and torch.equal(rig.conv_pool, before[1])
-    rig.commit([count - 1 for count in accepted], track_slots=[7, 8, 5], track_steps=[1, -1, -1])
+    rig.commit([count - 1 for count in accepted], [7, 8, 5], [1, -1, -1])
     committed = rig.ssm_pool.clone(), rig.conv_pool.clone()
     rig.ssm_pool.copy_(before[0]), rig.conv_pool.copy_(before[1])
     snapshot = None
@@ -209,14 +209,10 @@ def test_record_lies_in_the_states_it_replaces(dtype: torch.dtype) -> None:
 def test_decode_of_the_raw_projections() -> None:
     """SGLang 0.5.23 hands over both projections of a Qwen3.5 layer and takes back the gate of its norm."""
     split, raw = Rig(), Rig()
-    rows, slots = 3, [4, -1, 9]
-    qkvz = split.normal(rows, split.D + split.HV * split.V)
-    b, a = split.normal(2, rows, split.HV)
-    expected = split.decode((qkvz[:, : split.D], a, b), slots)
-    ba = torch.cat([b, a], dim=1)
-    out, z = raw.decode(((qkvz, ba), ba, ba), slots)
-    assert torch.equal(out, expected)
-    assert torch.equal(z.flatten(1), qkvz[:, split.D :]) and z.shape == (rows, split.HV, split.V)
+    projections, inputs, gate = split.raw_projections(3)
+    expected = split.decode(inputs, [4, -1, 9])
+    out, z = raw.decode((projections, projections[1], projections[1]), [4, -1, 9])
+    assert torch.equal(out, expected) and torch.equal(z, gate)
     assert torch.equal(raw.ssm_pool, split.ssm_pool) and torch.equal(raw.conv_pool, split.conv_pool)
     assert raw.tracked_decodes == [LAYER]
 
@@ -272,6 +268,20 @@ def test_fallbacks_are_counted_or_refused(call: Any, reason: str, monkeypatch: p
     monkeypatch.setenv("SGLANG_GDN_STRICT", "1")
     with pytest.raises(GdnFallbackError, match=reason):
         call(Rig())
+    reset()
+
+
+@pytest.mark.parametrize("state", [torch.float32, torch.bfloat16])
+def test_warm_up_leaves_every_slot_but_the_reserved_one(state: torch.dtype) -> None:
+    from sglang_gdn.serving.backend import warm_up
+
+    rig = Rig(state=state)
+    before = rig.ssm_pool.clone(), rig.conv_pool.clone()
+    reset()
+    warm_up(rig.conv_pool, rig.ssm_pool, rig.act)
+    assert torch.equal(rig.ssm_pool[1:], before[0][1:]) and torch.equal(rig.conv_pool[1:], before[1][1:])
+    assert stats()["calls"] == {"gdn_prefill/cpu": 1, "gdn_decode/cpu": 1}
+    assert (rig.ssm_pool[0] == 0).all() and (rig.conv_pool[0] == 0).all()
     reset()
 
 
