@@ -30,16 +30,17 @@ from engine import Engine
 from tqdm import tqdm
 
 TILE = "gdn_tile"
-FIRST_PORT = 31000
 TRACE_SECONDS = 30
-LENGTHS = [512, 2048, 8192, 32768]
+LENGTHS = [512, 2048, 8192, 32768, 65536]
 BATCHES = [1, 4, 16, 64]
 PAIRS, PAIR_TOKENS = 200, 64
+PROFILED = 8192
 AGENTS = {"system": 6144, "branches": 32, "turns": 6, "turn": 128, "answer": 32}
 QUICK = {
     "lengths": [64, 256],
     "batches": [1, 4],
     "pairs": 4,
+    "profiled": 256,
     "agents": {"system": 192, "branches": 2, "turns": 2, "turn": 32, "answer": 8},
 }
 # Kernels between the projections of a GDN layer, stock's and ours.
@@ -91,7 +92,8 @@ class Run:
 
     def start(self, model: Path, vocab: int) -> None:
         for i, name in enumerate(self.options.engines.split(",")):
-            arguments = engine_arguments(self.options, name, model, vocab) | {"port": FIRST_PORT + 200 * i}
+            port = self.options.first_port + 200 * i
+            arguments = engine_arguments(self.options, name, model, vocab) | {"port": port}
             self.results["engines"][name] = {key: value for key, value in arguments.items() if key != "model_path"}
             self.engines.append(Engine(name, arguments, self.options.output / f"{name}.log", {}))
             if self.options.one_by_one:
@@ -101,6 +103,8 @@ class Run:
         self.save()
 
     def measure(self) -> None:
+        while self.options.after is not None and not self.options.after.exists():
+            time.sleep(0.5)
         steps = [(name, step) for name in self.options.measure.split(",") for step in getattr(self, f"{name}_steps")()]
         with tqdm(steps, unit="step", file=sys.stderr) as progress:
             for name, (label, step) in progress:
@@ -212,7 +216,9 @@ class Run:
                     shares[engine.name] = kernel_times(Path(folder))
             return shares
 
-        yield "prefill", lambda: measure([self.lengths[-2]], 1)
+        if self.options.device == "cpu":
+            return
+        yield "prefill", lambda: measure([QUICK["profiled"] if self.options.quick else PROFILED], 1)
         yield "decode 1", lambda: measure([64], 64)
         yield f"decode {self.batches[-1]}", lambda: measure([64] * self.batches[-1], 64)
 
@@ -288,7 +294,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "sglang": version("sglang"),
         "sglang_gdn": version("sglang-gdn"),
         "shape": {"name": options.shape, **checkpoint.SHAPES[options.shape]},
-        "options": {name: value for name, value in vars(options).items() if name != "output"},
+        "options": {name: value for name, value in vars(options).items() if not isinstance(value, Path)},
     }
 
 
@@ -312,6 +318,11 @@ def table(results: dict[str, Any]) -> str:
         shares = [row[name]["gdn_share"] for name in names]
         cells = ["-" if share is None else f"{share:.1%}" for share in shares]
         lines.append(f"| GDN's share of {label} | " + " | ".join(cells) + " |")
+        if None not in shares:
+            add(f"GDN kernels in {label}", {name: row[name]["gdn_us"] / 1e3 for name in names}, "ms")
+            stock = row[names[0]]
+            allowed = {name: stock["busy_us"] - stock["gdn_us"] + row[name]["gdn_us"] for name in names}
+            add(f"busy time of {label}, if only those change", {name: us / 1e3 for name, us in allowed.items()}, "ms")
     return "\n".join(lines)
 
 
@@ -362,6 +373,8 @@ def main() -> None:
     parser.add_argument("--measure", default="warmup,pairs,ttft,decode,mixed,agents,profile")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decode-tokens", type=int, default=256)
+    parser.add_argument("--first-port", type=int, default=31000)
+    parser.add_argument("--after", type=Path, help="measure when this file exists; the engines start at once")
     parser.add_argument("--one-by-one", action="store_true", help="start the engines one after the other")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     options = parser.parse_args()
