@@ -1,7 +1,7 @@
 """Writes checkpoints with seeded weights for the serving benchmark.
 
-Shape G is where Gated DeltaNet dominates; G48 is less deep and has 48 value heads; shape R has the proportions of
-Qwen3.5-4B with a small vocabulary; ``tiny`` is for trying the benchmark on a CPU.
+Shape G is where Gated DeltaNet dominates; G8 is less deep, and so is G48, which has 48 value heads; shape R has the
+proportions of Qwen3.5-4B with a small vocabulary; ``tiny`` is for trying the benchmark on a CPU.
 
 Weights that are random throughout have no sure opinion about the next token, and every near tie may fall the other way
 in another correct implementation. Therefore the first GDN layer is built to remember: its keys are the tokens before,
@@ -38,6 +38,7 @@ _G = {
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "G": _G,
+    "G8": {**_G, "num_hidden_layers": 8},
     "G48": {**_G, "num_hidden_layers": 8, "linear_num_value_heads": 48},
     "R": {
         "hidden_size": 2560,

@@ -34,6 +34,7 @@ from run import TILE, about, add_engine_options, agreement, engine_arguments, su
 
 # NVLink multicast is a resource of the whole host, which other programs share.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+NO_MULTICAST_IN_SGLANG = {"disable_custom_all_reduce": True, "enforce_disable_flashinfer_allreduce_fusion": True}
 # Engines of one and of several ranks leave different amounts of memory free on the GPUs.
 UNEVEN_MEMORY = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
 PAIRS = [(16, 32), (16, 48)]
@@ -153,7 +154,8 @@ class Engines:
         self.arguments: dict[str, Any] = {}
         for i, (name, ranks) in enumerate([(TILE, 1), *((name, options.ranks) for name in names)]):
             label = f"{name} on {ranks}"
-            arguments = engine_arguments(options, name, model, vocab) | {"tp_size": ranks, "port": port + 200 * i}
+            arguments = engine_arguments(options, name, model, vocab) | NO_MULTICAST_IN_SGLANG
+            arguments |= {"tp_size": ranks, "port": port + 200 * i}
             log = options.output / f"{shape}-{name}-{ranks}.log"
             self._engines[label] = Engine(label, arguments, log, UNEVEN_MEMORY)
             self.arguments[label] = {key: value for key, value in arguments.items() if key != "model_path"}
@@ -220,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_engine_options(parser)
     parser.add_argument("--ranks", type=int, help="default: all GPUs, or 2 on a CPU")
-    parser.add_argument("--shapes", default="G,G48", help="of the checkpoints; the first is timed")
+    parser.add_argument("--shapes", default="G8,G48", help="of the checkpoints; the first is timed")
     parser.add_argument("--engines", default=f"{TILE},stock", help="those on all ranks")
     parser.add_argument("--only-states", action="store_true", help="start no engine")
     parser.add_argument("--prompts", type=int, default=64)
