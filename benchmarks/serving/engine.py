@@ -92,8 +92,8 @@ class Worker:
         """Greedy continuations of prompts that are sent together.
 
         Returns:
-            ``seconds``, and per prompt ``outputs``, ``cached`` tokens, and with ``logprobs`` the ``best`` two
-            log-probabilities with their tokens at each step.
+            ``seconds``, and per prompt ``outputs``, ``cached`` tokens, how often drafts were ``verified``, and with
+            ``logprobs`` the ``best`` two log-probabilities with their tokens at each step.
         """
         begin = time.perf_counter()
         answers = self._engine.generate(
@@ -105,6 +105,7 @@ class Worker:
             "seconds": time.perf_counter() - begin,
             "outputs": [answer["output_ids"] for answer in answers],
             "cached": [answer["meta_info"]["cached_tokens"] for answer in answers],
+            "verified": [answer["meta_info"].get("spec_verify_ct", 0) for answer in answers],
         }
         if logprobs:
             result["best"] = [best_two(answer) for answer in answers]

@@ -30,6 +30,8 @@ from engine import Engine
 from tqdm import tqdm
 
 TILE = "gdn_tile"
+NGRAM = "-ngram"
+NGRAM_DRAFTS = 8
 TRACE_SECONDS = 30
 LENGTHS = [512, 2048, 8192, 32768, 65536]
 BATCHES = [1, 4, 16, 64]
@@ -69,6 +71,9 @@ def engine_arguments(options: argparse.Namespace, name: str, model: Path, vocab:
         "log_level": "info",
         **json.loads(options.engine),
     }
+    if name.endswith(NGRAM):
+        arguments |= {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": NGRAM_DRAFTS}
+        name = name.removesuffix(NGRAM)
     if name == TILE:
         arguments |= {
             "attention_backend": TILE,
@@ -198,6 +203,7 @@ class Run:
                     "recalled from cached states": [sum(hits[name]["recalled"]), sum(hits[name]["to_recall"])],
                     "cached_tokens": sum(hits[name]["cached"]),
                     "prompt_tokens": sum(lengths),
+                    "verified drafts": sum(cold[name]["verified"]),
                     f"against {reference}": agreement(cold[reference], cold[name]),
                     "cached against cold": agreement(cold[name], hits[name]),
                 }
@@ -228,6 +234,8 @@ class Run:
 
     @property
     def batches(self) -> list[int]:
+        if self.options.batches is not None:
+            return [int(batch) for batch in self.options.batches.split(",")]
         return QUICK["batches"] if self.options.quick else BATCHES
 
     @property
@@ -369,8 +377,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_engine_options(parser)
-    parser.add_argument("--engines", default=f"stock,{TILE}", help=f"of stock, stock-triton and {TILE}")
+    parser.add_argument(
+        "--engines", default=f"stock,{TILE}", help=f"of stock, stock-triton and {TILE}; with {NGRAM}: with drafts"
+    )
     parser.add_argument("--measure", default="warmup,pairs,ttft,decode,mixed,agents,profile")
+    parser.add_argument("--batches", help="comma-separated; of decode and, the largest, of mixed and profile")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decode-tokens", type=int, default=256)
     parser.add_argument("--first-port", type=int, default=31000)
