@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 import transformers
 
 from compare import assert_bit_equal, assert_close, rel_l2
-from serving.checkpoints import CONFIGS, IMAGE_TOKEN, one_thread, randomise
+from serving.checkpoints import CONFIGS, IMAGE_TOKEN, randomise
 from sglang_gdn.errors import GdnUnsupportedError, GdnValueError
 from sglang_gdn.integrations.transformers import patch, unpatch
 from sglang_gdn.stats import reset, stats
@@ -20,12 +19,6 @@ VOCAB = 1000
 # Four float32 layers, each within 1e-5 of the float64 definition on both sides.
 FLOAT32_LOGITS = 3e-5
 MODELS = tuple(CONFIGS)
-
-
-@pytest.fixture(autouse=True)
-def few_threads() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @cache
