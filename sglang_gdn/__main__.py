@@ -1,4 +1,4 @@
-"""``python -m sglang_gdn {check,bench,serve}``."""
+"""``python -m sglang_gdn {check,bench,eval,serve}``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "check": ("sglang_gdn.check", "what this machine will run and why; a self-test of every operator"),
     "bench": ("sglang_gdn.bench", "measure the operators beside other implementations"),
+    "eval": ("sglang_gdn.evaluate", "compare a model on our operators with the same model in transformers"),
     "serve": ("sglang_gdn.cpu_engine.serve", "start SGLang with --attention-backend gdn_tile"),
 }
 

@@ -43,7 +43,7 @@ def patch(model: Model) -> Model:
             records past states (assisted generation), rows are packed with a cache, or inputs require a gradient.
         GdnNoKernelError: while running, no kernel is built for the model's heads, dtypes or device.
     """
-    layers = _gdn_layers(model)
+    layers = gdn_layers(model)
     if not layers:
         raise _refusal("model", f"have layers of {', '.join(sorted(_LAYERS))}", type(model).__name__)
     for name, layer in layers.items():
@@ -56,13 +56,14 @@ def patch(model: Model) -> Model:
 
 def unpatch(model: Model) -> Model:
     """Undoes ``patch``; the model's caches go on working."""
-    for layer in _gdn_layers(model).values():
+    for layer in gdn_layers(model).values():
         if getattr(layer.forward, "__func__", None) is _forward:
             del layer.forward
     return model
 
 
-def _gdn_layers(model: nn.Module) -> dict[str, nn.Module]:
+def gdn_layers(model: nn.Module) -> dict[str, Any]:
+    """The layers that ``patch`` changes, by name; ``""`` is ``model`` itself."""
     return {
         name: module
         for name, module in model.named_modules()
