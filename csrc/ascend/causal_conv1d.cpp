@@ -31,8 +31,7 @@ void causal_conv1d(const CausalConv1dArgs& args, Stream stream) {
   kernel.conv_pool = argument_or_none(args.conv_pool, window);
   kernel.query_start_loc = index_argument(args.query_start_loc);
   kernel.cache_indices = index_argument(slots);
-  kernel.has_initial_state = {args.has_initial_state ? args.has_initial_state.as<uint8_t>() : slots.as<uint8_t>(),
-                              DType::boolean};
+  kernel.has_initial_state = flag_argument(args.has_initial_state, slots);
   kernel.out = argument(args.out);
   kernel.blocks = blocks;
   kernel.channel_lanes = static_cast<int32_t>(channel_lanes);

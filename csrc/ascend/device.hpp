@@ -14,4 +14,7 @@ inline int32_t vector_blocks(int64_t tasks, int32_t device) {
   return static_cast<int32_t>(wanted < 1 ? 1 : wanted < cores ? wanted : cores);
 }
 
+// The same for tasks of a whole block.
+inline int32_t cube_blocks(int64_t tasks, int32_t device) { return vector_blocks(2 * tasks, device); }
+
 }  // namespace gdn::ascend

@@ -31,6 +31,11 @@ inline TensorArgument argument_or_none(const TensorRef& tensor, DType dtype) {
 inline TensorArgument index_argument(const TensorRef& tensor) { return {tensor.as<uint8_t>(), DType::i32}; }
 inline int32_t index_pitch(const TensorRef& tensor) { return tensor.dtype == DType::i64 ? 2 : 1; }
 
+// Optional flags; without them the kernel is told to ignore what `instead` points to.
+inline TensorArgument flag_argument(const TensorRef& flags, const TensorRef& instead) {
+  return {flags ? flags.as<uint8_t>() : instead.as<uint8_t>(), DType::boolean};
+}
+
 constexpr int kMaxKeys = 4;
 constexpr int kMaxTensors = 24;
 

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent
 REQUIREMENTS = PACKAGE / "generator" / "requirements.txt"
 # Besides the kernel's own file, what the lowered text depends on.
 COMMON_INPUTS = [
-    *(PACKAGE / name for name in ("tile.py", "gates.py", "lowering.py", "generator/boot.py")),
+    *(PACKAGE / name for name in ("tile.py", "chunk.py", "gates.py", "lowering.py", "generator/boot.py")),
     REQUIREMENTS,
 ]
 

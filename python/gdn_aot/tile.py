@@ -1,4 +1,4 @@
-"""Vector, copy and synchronisation statements on slices of buffers, for use inside ``T.prim_func``.
+"""Vector, cube, copy and synchronisation statements on slices of buffers, for use inside ``T.prim_func``.
 
 A slice is ``at(buffer, offset)``, in elements, or a whole buffer. Counts and offsets may be run-time expressions, which
 the operators of ``T.tile`` do not take. Offsets into global memory are 64-bit where they contain a size of a tensor,
@@ -75,6 +75,15 @@ def vector_barrier():
     return _intrinsic("pipe_barrier", "V")
 
 
+def signal_other_cores(pipe: str, flag: int):
+    """From the cube core to both vector cores of its block, or from both to the cube core, after what ``pipe`` has."""
+    return _intrinsic("set_cross_flag", pipe.upper(), flag, 2)
+
+
+def wait_other_cores(flag: int):
+    return _intrinsic("wait_cross_flag", flag, "")
+
+
 # --- copies --------------------------------------------------------------------------------------------------------
 
 
@@ -98,10 +107,39 @@ def store(dst, src, count, tile: int, rows=1, max_rows: int = 1, pitch=None):
     )
 
 
+def load_operand(dst, src, rows: int, columns: int, pitch, count=0):
+    """Global memory -> L1, in the cube's blocks: ``rows`` x ``columns`` elements, rows ``pitch`` elements apart.
+
+    A ``count`` of rows other than 0 leaves the rest zero, but only where ``dst`` is the start of a buffer.
+    """
+    assert isinstance(count, int) or not isinstance(dst, Slice), "a short operand needs a buffer of its own"
+    name = f"tl::ascend::copy_gm_to_l1<{_c_type(dst)}, {rows}, {columns}>"
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, count, 0)
+
+
+def store_product(dst, src, rows: int, columns: int, pitch, count=0):
+    """L0C -> global memory, rounded to the element type there; ``count`` rows, 0 for all."""
+    name = f"tl::ascend::copy_l0c_to_gm<float, {_c_type(dst)}, layout::RowMajor, {rows}, {columns}>"
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, count, 0)
+
+
 def convert(dst, src, count: int):
     """Copy inside the unified buffer, to nearest even where the element type narrows."""
     name = f"tl::ascend::copy_ub_to_ub<{_c_type(dst)}, {_c_type(src)}, {count}>"
     return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), 1, count, count, 1, count, count)
+
+
+# --- matrices ------------------------------------------------------------------------------------------------------
+
+
+def product(dst, a, b, rows: int, columns: int, inner: int, a_transposed=False, b_transposed=False, add=False):
+    """``dst = a b``, or ``dst += a b``: L1 times L1 into L0C, with all flags between the cube core's own pipes.
+
+    ``a_transposed`` and ``b_transposed`` say that the operand lies in L1 as its transpose.
+    """
+    flags = ", ".join(str(flag).lower() for flag in (a_transposed, b_transposed))
+    name = f"gemm_v0<{_c_type(a)}, float, {rows}, {columns}, {inner}, {flags}>"
+    return _intrinsic("gemm_v0", name, _pointer(a, "r"), _pointer(b, "r"), _pointer(dst, "rw"), not add)
 
 
 # --- vectors -------------------------------------------------------------------------------------------------------
@@ -175,12 +213,26 @@ def sum_rows(dst, src, rows: int, row_blocks: int):
     return _intrinsic("wholereducesum", _pointer(dst, "w"), _pointer(src, "r"), 64, rows, 1, 1, row_blocks)
 
 
-def scale_rows(dst, src, factors, broadcast_space):
-    """``dst[i, j] = src[i, j] * factors[i]``; ``dst`` and ``src`` are whole buffers ``[R, 64]``, R a multiple of 8.
+def _with_rows(name: str, dst, src, factors, space, rows: int):
+    def pointer(operand, mode, count):
+        buffer, offset = _slice(operand)
+        return buffer.access_ptr(mode, offset=offset, extent=count)
 
-    ``broadcast_space`` receives every factor eight times.
-    """
+    snake = "_".join(["row_expand", name, "experiment"])
     return _intrinsic(
-        "row_expand_mul_experiment", f"RowExpandMulExperiment<{_c_type(dst)}>", _pointer(dst, "w"), _pointer(src, "r"),
-        _pointer(factors, "r"), _pointer(broadcast_space, "rw"),
+        snake, f"RowExpand{name.capitalize()}Experiment<{_c_type(dst)}>", pointer(dst, "w", rows * 64),
+        pointer(src, "r", rows * 64), pointer(factors, "r", rows), pointer(space, "rw", rows * 8),
     )  # fmt: skip
+
+
+def scale_rows(dst, src, factors, space, rows: int):
+    """``dst[i, j] = src[i, j] * factors[i]`` for ``rows`` rows of 64 floats, a multiple of 8.
+
+    ``space`` receives every factor eight times. Contains one barrier.
+    """
+    return _with_rows("mul", dst, src, factors, space, rows)
+
+
+def subtract_from_rows(dst, src, values, space, rows: int):
+    """``dst[i, j] = src[i, j] - values[i]``, otherwise as ``scale_rows``."""
+    return _with_rows("sub", dst, src, values, space, rows)

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "ascend/chunk_stages.hpp"
 #include "ascend/device.hpp"
 #include "core/registry.hpp"
 #include "core/validate.hpp"
@@ -99,6 +100,47 @@ const char* simulated_gdn_gating(const gdn::TensorRef* tensors, const double*) {
   for (gdn::TensorRef* field : fields) *field = *tensors++;
   return guarded([&] { dispatch(args, args.a.numel()); });
 }
+
+// The arguments of chunk_gated_delta_rule but those it refuses, then the tensors between the stages.
+const char* simulated_chunk_stage(const gdn::TensorRef* tensors, const double* numbers) {
+  gdn::ChunkGatedDeltaRuleArgs args;
+  gdn::ascend::ChunkIntermediates between;
+  gdn::TensorRef* const fields[] = {
+      &args.q,
+      &args.k,
+      &args.v,
+      &args.g,
+      &args.beta,
+      &args.ssm_pool,
+      &args.query_start_loc,
+      &args.cache_indices,
+      &args.has_initial_state,
+      &args.out,
+      &between.gates,
+      &between.head_gates,
+      &between.head_beta,
+      &between.lower,
+      &between.write,
+      &between.erase,
+      &between.w,
+      &between.h,
+      &between.v_new,
+      &between.workspace,
+  };
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  args.scale = static_cast<float>(numbers[1]);
+  args.update_state = numbers[2] != 0;
+  using namespace gdn::ascend;
+  constexpr void (*kStages[])(const gdn::ChunkGatedDeltaRuleArgs&, const ChunkIntermediates&, gdn::Stream) = {
+      chunk_cumsum, chunk_transpose, scaled_dot_kkt, solve_tril, wy_fast, chunk_h, chunk_o,
+  };
+  return guarded([&] {
+    gdn::validate(args);
+    kStages[static_cast<int>(numbers[0])](args, between, gdn::Stream{});
+  });
+}
+
+int64_t simulated_stage_workspace_bytes() { return gdn::ascend::stage_workspace_bytes(0); }
 
 const char* simulated_fused_sigmoid_gating_delta_rule_update(const gdn::TensorRef* tensors, const double* numbers) {
   gdn::FusedSigmoidGatingDeltaRuleUpdateArgs args;

@@ -348,19 +348,34 @@ struct BinaryRepeatParams {
 };
 
 // 64 floats a repeat, in 8 blocks.
-inline void Mul(const LocalTensor<float>& dst, const LocalTensor<float>& a, const LocalTensor<float>& b,
-                const uint64_t (&mask)[2], int repeats, const BinaryRepeatParams& stride) {
-  if (repeats < 1 || repeats > 255) report("repeat: Mul repeats 1 to 255 times");
+template <class Function>
+void elementwise_repeats(const char* name, const LocalTensor<float>& dst, const LocalTensor<float>& a,
+                         const LocalTensor<float>& b, const uint64_t (&mask)[2], int repeats,
+                         const BinaryRepeatParams& stride, Function&& function) {
+  if (repeats < 1 || repeats > 255) report(std::string("repeat: ") + name + " repeats 1 to 255 times");
   if (mask[0] != ~uint64_t{0}) report("repeat: only the full mask is modelled");
-  Instruction instruction(simulator::kV, "Mul");
+  const auto [dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat] = stride;
+  if (std::max({dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat}) > 255)
+    report(std::string("repeat: strides of ") + name + " are at most 255 blocks");
+  Instruction instruction(simulator::kV, name);
   for (int64_t r = 0; r < repeats; ++r)
     for (int64_t block = 0; block < 8; ++block) {
-      const float* x = a[8 * (r * stride.a_repeat + block * stride.a_block)].read(instruction, 8, "Mul");
-      const float* y = b[8 * (r * stride.b_repeat + block * stride.b_block)].read(instruction, 8, "Mul");
-      float* out = dst[8 * (r * stride.dst_repeat + block * stride.dst_block)].write(instruction, 8, "Mul");
+      const float* x = a[8 * (r * a_repeat + block * a_block)].read(instruction, 8, name);
+      const float* y = b[8 * (r * b_repeat + block * b_block)].read(instruction, 8, name);
+      float* out = dst[8 * (r * dst_repeat + block * dst_block)].write(instruction, 8, name);
       if (!x || !y || !out) return;
-      for (int i = 0; i < 8; ++i) out[i] = x[i] * y[i];
+      for (int i = 0; i < 8; ++i) out[i] = function(x[i], y[i]);
     }
+}
+
+inline void Mul(const LocalTensor<float>& dst, const LocalTensor<float>& a, const LocalTensor<float>& b,
+                const uint64_t (&mask)[2], int repeats, const BinaryRepeatParams& stride) {
+  elementwise_repeats("Mul", dst, a, b, mask, repeats, stride, [](float x, float y) { return x * y; });
+}
+
+inline void Sub(const LocalTensor<float>& dst, const LocalTensor<float>& a, const LocalTensor<float>& b,
+                const uint64_t (&mask)[2], int repeats, const BinaryRepeatParams& stride) {
+  elementwise_repeats("Sub", dst, a, b, mask, repeats, stride, [](float x, float y) { return x - y; });
 }
 
 // Sums `mask` elements a repeat; the sums lie dst_stride elements apart, the repeats src_repeat_stride blocks.

@@ -62,6 +62,13 @@ void mul_mask(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTen
   Mul(dst, a, b, {mask_low, mask_high}, repeats, {dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat});
 }
 
+template <class T>
+void sub_mask(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b, uint64_t mask_low,
+              uint64_t mask_high, int repeats, int dst_block, int a_block, int b_block, int dst_repeat, int a_repeat,
+              int b_repeat) {
+  Sub(dst, a, b, {mask_low, mask_high}, repeats, {dst_block, a_block, b_block, dst_repeat, a_repeat, b_repeat});
+}
+
 // A tile of kRows x kColumns elements in L1; a copy that does not fill it may clear it first. 0 stands for all.
 template <class T, uint32_t kRows, uint32_t kColumns>
 void copy_gm_to_l1(LocalTensor<T> dst, GlobalTensor<T> src, uint32_t pitch, uint32_t rows, uint32_t columns,

@@ -300,7 +300,7 @@ class FusedSigmoidGatingDeltaRuleUpdate:
                                     tile.vector_barrier()
                                     tile.add(o, o, sums, HALF)
                                     # S = e^g S + d k^T
-                                    tile.scale_rows(products, keys, delta_twice, spread)
+                                    tile.scale_rows(products, keys, delta_twice, spread, 2 * HALF)
                                     tile.vector_barrier()
                                     tile.add(
                                         tile.at(state, half * STATE), tile.at(state, half * STATE), products, STATE

@@ -1,0 +1,194 @@
+#include "ascend/chunk_stages.hpp"
+
+#include <algorithm>
+
+#include "ascend/device.hpp"
+#include "ascend/generated/chunk_cumsum.hpp"
+#include "ascend/generated/chunk_h.hpp"
+#include "ascend/generated/chunk_o.hpp"
+#include "ascend/generated/chunk_transpose.hpp"
+#include "ascend/generated/scaled_dot_kkt.hpp"
+#include "ascend/generated/solve_tril.hpp"
+#include "ascend/generated/wy_fast.hpp"
+#include "ascend/refuse.hpp"
+
+namespace gdn::ascend {
+namespace {
+
+constexpr int64_t kChunk = ChunkHArguments::kChunk, kHeadDim = ChunkHArguments::kHeadDim;
+constexpr int64_t kActBytes = 2, kFloatBytes = 4;
+constexpr int64_t kSquare = kChunk * kChunk, kTokens = kChunk * kHeadDim, kState = kHeadDim * kHeadDim;
+// Bytes a block of the stage that needs most: products, queries and weights, or keys and a state.
+constexpr int64_t kBlockBytes = std::max(2 * (kSquare * kFloatBytes + (kTokens + kSquare) * kActBytes),
+                                         2 * kTokens * kActBytes + kState * kFloatBytes);
+
+int64_t rows(const ChunkGatedDeltaRuleArgs& args) { return args.query_start_loc.shape[0] - 1; }
+int64_t heads(const ChunkGatedDeltaRuleArgs& args) { return args.v.shape[1]; }
+int64_t key_heads(const ChunkGatedDeltaRuleArgs& args) { return args.k.shape[1]; }
+int64_t most_chunks(const ChunkGatedDeltaRuleArgs& args) { return args.v.shape[0] / kChunk + rows(args); }
+
+int32_t blocks_for(int64_t tasks, const ChunkGatedDeltaRuleArgs& args) {
+  return cube_blocks(tasks, args.v.device_index);
+}
+
+template <class Arguments>
+void fill_rows(Arguments& kernel, const ChunkGatedDeltaRuleArgs& args) {
+  int32_of(args.kOp, "v", most_chunks(args) * heads(args) * kState);  // the lowered code indexes `h` with 32 bits
+  kernel.query_start_loc = index_argument(args.query_start_loc);
+  kernel.rows = int32_of(args.kOp, "query_start_loc", rows(args));
+  kernel.start_pitch = index_pitch(args.query_start_loc);
+  kernel.starts = rows(args) + 1;
+  kernel.chunks = most_chunks(args);
+  kernel.heads = heads(args);
+}
+
+// Where the next buffer of a workspace begins.
+class Workspace {
+ public:
+  Workspace(const TensorRef& memory, int64_t blocks) : next_(memory.as<uint8_t>()), blocks_(blocks) {}
+  TensorArgument take(int64_t elements, DType dtype) {
+    const TensorArgument buffer{next_, dtype};
+    next_ += blocks_ * elements * (dtype == DType::f32 ? kFloatBytes : kActBytes);
+    return buffer;
+  }
+
+ private:
+  uint8_t* next_;
+  int64_t blocks_;
+};
+
+}  // namespace
+
+int64_t stage_workspace_bytes(int32_t device) { return cube_cores(device) * kBlockBytes; }
+
+void chunk_cumsum(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  ChunkCumsumArguments kernel;
+  fill_rows(kernel, args);
+  kernel.g = argument(args.g);
+  kernel.gates = argument(between.gates);
+  kernel.blocks = vector_blocks(most_chunks(args), args.v.device_index);
+  kernel.tokens = args.g.shape[0];
+  kernel.g_pitch = args.g.stride[0];
+  launch(*find_chunk_cumsum(DType::f32), kernel, stream.handle);
+}
+
+void chunk_transpose(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  ChunkTransposeArguments kernel;
+  fill_rows(kernel, args);
+  kernel.gates = argument(between.gates);
+  kernel.beta = argument(args.beta);
+  kernel.head_gates = argument(between.head_gates);
+  kernel.head_beta = argument(between.head_beta);
+  kernel.blocks = vector_blocks(most_chunks(args), args.v.device_index);
+  kernel.tokens = args.beta.shape[0];
+  kernel.beta_pitch = args.beta.stride[0];
+  launch(*find_chunk_transpose(DType::f32), kernel, stream.handle);
+}
+
+void scaled_dot_kkt(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  ScaledDotKktArguments kernel;
+  fill_rows(kernel, args);
+  kernel.blocks = blocks_for(most_chunks(args) * key_heads(args), args);
+  Workspace space(between.workspace, kernel.blocks);
+  kernel.k = argument(args.k);
+  kernel.head_gates = argument(between.head_gates);
+  kernel.head_beta = argument(between.head_beta);
+  kernel.lower_ = argument(between.lower);
+  kernel.workspace = space.take(2 * kSquare, DType::f32);
+  kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
+  kernel.key_heads = static_cast<int32_t>(key_heads(args));
+  kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.tokens = args.k.shape[0];
+  kernel.k_pitch = args.k.stride[0];
+  kernel.buffers = 2 * kernel.blocks;
+  launch(*find_scaled_dot_kkt(args.k.dtype), kernel, stream.handle);
+}
+
+void solve_tril(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  SolveTrilArguments kernel;
+  fill_rows(kernel, args);
+  kernel.lower_ = argument(between.lower);
+  kernel.head_gates = argument(between.head_gates);
+  kernel.head_beta = argument(between.head_beta);
+  kernel.write = argument(between.write);
+  kernel.erase = argument(between.erase);
+  kernel.blocks = vector_blocks(most_chunks(args) * heads(args), args.v.device_index);
+  launch(*find_solve_tril(args.k.dtype), kernel, stream.handle);
+}
+
+void wy_fast(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  WyFastArguments kernel;
+  fill_rows(kernel, args);
+  kernel.k = argument(args.k);
+  kernel.erase = argument(between.erase);
+  kernel.w = argument(between.w);
+  kernel.blocks = blocks_for(most_chunks(args) * heads(args), args);
+  kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
+  kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.tokens = args.k.shape[0];
+  kernel.k_pitch = args.k.stride[0];
+  launch(*find_wy_fast(args.k.dtype), kernel, stream.handle);
+}
+
+void chunk_h(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  ChunkHArguments kernel;
+  fill_rows(kernel, args);
+  kernel.blocks = blocks_for(rows(args) * heads(args), args);
+  Workspace space(between.workspace, kernel.blocks);
+  kernel.k = argument(args.k);
+  kernel.v = argument(args.v);
+  kernel.head_gates = argument(between.head_gates);
+  kernel.write = argument(between.write);
+  kernel.w = argument(between.w);
+  kernel.ssm_pool = argument(args.ssm_pool);
+  kernel.cache_indices = index_argument(args.cache_indices);
+  kernel.has_initial_state = flag_argument(args.has_initial_state, args.cache_indices);
+  kernel.h = argument(between.h);
+  kernel.v_new = argument(between.v_new);
+  kernel.key_space = space.take(2 * kTokens, args.k.dtype);
+  kernel.state_space = space.take(kState, DType::f32);
+  kernel.index_pitch = index_pitch(args.cache_indices);
+  kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
+  kernel.v_head_pitch = int32_of(args.kOp, "v", args.v.stride[1]);
+  kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.all_initial = !args.has_initial_state.present;
+  kernel.update_state = args.update_state;
+  kernel.tokens = args.k.shape[0];
+  kernel.k_pitch = args.k.stride[0];
+  kernel.v_pitch = args.v.stride[0];
+  kernel.slots = args.ssm_pool.shape[0];
+  kernel.pool_pitch = args.ssm_pool.stride[0];
+  kernel.indices = kernel.flags = rows(args);
+  kernel.buffers = kernel.blocks;
+  launch(*find_chunk_h(args.k.dtype), kernel, stream.handle);
+}
+
+void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
+  ChunkOArguments kernel;
+  fill_rows(kernel, args);
+  kernel.blocks = blocks_for(most_chunks(args) * heads(args), args);
+  Workspace space(between.workspace, kernel.blocks);
+  kernel.q = argument(args.q);
+  kernel.k = argument(args.k);
+  kernel.head_gates = argument(between.head_gates);
+  kernel.h = argument(between.h);
+  kernel.v_new = argument(between.v_new);
+  kernel.cache_indices = index_argument(args.cache_indices);
+  kernel.out = argument(args.out);
+  kernel.score_space = space.take(2 * kSquare, DType::f32);
+  kernel.query_space = space.take(2 * kTokens, args.q.dtype);
+  kernel.weight_space = space.take(2 * kSquare, args.q.dtype);
+  kernel.index_pitch = index_pitch(args.cache_indices);
+  kernel.q_head_pitch = int32_of(args.kOp, "q", args.q.stride[1]);
+  kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
+  kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.scale = args.scale;
+  kernel.tokens = args.q.shape[0];
+  kernel.q_pitch = args.q.stride[0];
+  kernel.k_pitch = args.k.stride[0];
+  kernel.indices = rows(args);
+  kernel.buffers = kernel.blocks;
+  launch(*find_chunk_o(args.q.dtype), kernel, stream.handle);
+}
+
+}  // namespace gdn::ascend

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/operators.hpp"
+
+// The chunked gated delta rule in seven launches, with everything between them in global memory. C = 64 tokens a chunk,
+// D = 128; chunk c of row n has the number query_start_loc[n] / C + n + c, below NT = T / C + N.
+namespace gdn::ascend {
+
+struct ChunkIntermediates {
+  TensorRef gates;       // [NT, C, HV] f32: log gates summed inside the chunk
+  TensorRef head_gates;  // [NT, HV, C] f32
+  TensorRef head_beta;   // [NT, HV, C] f32
+  TensorRef lower;       // [NT, HV, C, C] f32: A, below its diagonal
+  TensorRef write;       // [NT, HV, C, C] activations: (I + A)^-1 diag(beta)
+  TensorRef erase;       // [NT, HV, C, C] activations: -(I + A)^-1 diag(beta e^G)
+  TensorRef w;           // [NT, HV, C, D] activations: erase k
+  TensorRef h;           // [NT, HV, D, D] activations: state before the chunk, [V, K]
+  TensorRef v_new;       // [NT, HV, C, D] activations: what every token writes to the state
+  TensorRef workspace;   // f32, stage_workspace_bytes() for the device, contents undefined
+};
+
+int64_t stage_workspace_bytes(int32_t device);
+
+// Each reads what earlier ones wrote. `args` must have passed validation.
+void chunk_cumsum(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void chunk_transpose(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void scaled_dot_kkt(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void solve_tril(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void wy_fast(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void chunk_h(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+
+}  // namespace gdn::ascend
