@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
 BUILD_LIMIT_S = 1500
+README = ROOT / "README.md"
 
 
 def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -19,6 +21,11 @@ def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def python_blocks(document: Path) -> list[str]:
+    """The Python code of a Markdown file."""
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def build_wheel(source: Path, folder: Path, *settings: str) -> Path:

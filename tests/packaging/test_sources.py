@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sglang_gdn
-from distribution import ROOT, VERSION
+from distribution import ROOT, VERSION, python_blocks
 
 VARIABLE = re.compile(r"""["'](SGLANG_GDN_[A-Z0-9_]+)["']""")
 MACHINE_FOLDER = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users|tmp)/\w")
@@ -72,8 +72,19 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
-def test_readme_example_runs(python: Callable[..., str]) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        python(block)
+EXAMPLES = {
+    f"{document.name}-{i}": block for document in documents() for i, block in enumerate(python_blocks(document), 1)
+}
+# Not run here: it starts an engine on a checkpoint, as tests/serving/test_engine.py does.
+ENGINE = "serving.md-1"
+
+
+def test_documents_have_examples() -> None:
+    assert "README.md-1" in EXAMPLES
+    assert "sglang.Engine(" in EXAMPLES[ENGINE]
+    assert [name for name, block in EXAMPLES.items() if "sglang.Engine(" in block] == [ENGINE]
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {ENGINE}))
+def test_example_runs(python: Callable[..., str], name: str) -> None:
+    python(EXAMPLES[name])
