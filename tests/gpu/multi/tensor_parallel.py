@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--batches", default="1,16")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    options.shape = options.shapes.split(",")[0]
     options.ranks = options.ranks or (torch.cuda.device_count() if options.device == "cuda" else 2)
     options.output.mkdir(parents=True, exist_ok=True)
     os.environ.update(NO_MULTICAST)
