@@ -3,7 +3,7 @@
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
 # make ascend-check  lower the Ascend kernels again from their TileLang source and compare; on Debian, as root
-# make ascend-report  bytes and launches of the Ascend kernels on the simulator
+# make ascend-report  bytes, launches and needless synchronisations of the Ascend kernels on the simulator
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment
 #

@@ -332,8 +332,8 @@ def chunk_gated_delta_rule(
     h = _empty_chunk_states(cu_seqlens, packed_v, ssm_pool) if output_h else None
     _C.chunk_gated_delta_rule(
         _stream(q), packed_q, packed_k, packed_v, packed_g, packed_beta, ssm_pool, cu_seqlens, cache_indices,
-        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _scale(op, scale, q), 
-        use_qk_l2norm_in_kernel, not dense or output_final_state,
+        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _chunk_workspace(q),
+        _scale(op, scale, q), use_qk_l2norm_in_kernel, not dense or output_final_state,
     )  # fmt: skip
     count_call(op, q.device.type)
     final_state = None
@@ -851,6 +851,13 @@ def _stream(x: Tensor) -> int:
     if x.device.type == "npu":
         return torch.npu.current_stream(x.device).npu_stream  # type: ignore[attr-defined]
     return 0
+
+
+def _chunk_workspace(x: Tensor) -> Tensor | None:
+    """What the blocks of an NPU exchange while they work on chunks; other devices need nothing."""
+    if x.device.type != "npu":
+        return None
+    return torch.empty(_C.npu_chunk_workspace_elements(x.device.index or 0), device=x.device)
 
 
 def _device_type(x: Tensor) -> str:

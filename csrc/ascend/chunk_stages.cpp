@@ -4,6 +4,7 @@
 
 #include "ascend/device.hpp"
 #include "ascend/generated/chunk_cumsum.hpp"
+#include "ascend/generated/chunk_gated_delta_rule.hpp"
 #include "ascend/generated/chunk_h.hpp"
 #include "ascend/generated/chunk_o.hpp"
 #include "ascend/generated/chunk_transpose.hpp"
@@ -16,11 +17,12 @@ namespace gdn::ascend {
 namespace {
 
 constexpr int64_t kChunk = ChunkHArguments::kChunk, kHeadDim = ChunkHArguments::kHeadDim;
+constexpr int32_t kLastStage = 7;
 constexpr int64_t kActBytes = 2, kFloatBytes = 4;
 constexpr int64_t kSquare = kChunk * kChunk, kTokens = kChunk * kHeadDim, kState = kHeadDim * kHeadDim;
-// Bytes a block of the stage that needs most: products, queries and weights, or keys and a state.
-constexpr int64_t kBlockBytes = std::max(2 * (kSquare * kFloatBytes + (kTokens + kSquare) * kActBytes),
-                                         2 * kTokens * kActBytes + kState * kFloatBytes);
+// Bytes a block of the pipeline, which needs most.
+constexpr int64_t kBlockBytes = (4 * kSquare + kState) * kFloatBytes +
+                                (2 * (2 * kSquare + 2 * kTokens + kState) + 4 * kTokens + 2 * kSquare) * kActBytes;
 
 int64_t rows(const ChunkGatedDeltaRuleArgs& args) { return args.query_start_loc.shape[0] - 1; }
 int64_t heads(const ChunkGatedDeltaRuleArgs& args) { return args.v.shape[1]; }
@@ -59,7 +61,7 @@ class Workspace {
 
 }  // namespace
 
-int64_t stage_workspace_bytes(int32_t device) { return cube_cores(device) * kBlockBytes; }
+int64_t chunk_workspace_elements(int32_t device) { return cube_cores(device) * kBlockBytes / kFloatBytes; }
 
 void chunk_cumsum(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream) {
   ChunkCumsumArguments kernel;
@@ -189,6 +191,80 @@ void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& betw
   kernel.indices = rows(args);
   kernel.buffers = kernel.blocks;
   launch(*find_chunk_o(args.q.dtype), kernel, stream.handle);
+}
+
+void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, int32_t stop_after,
+                    Stream stream) {
+  const bool inspect = stop_after < kLastStage;
+  const DType act = args.q.dtype;
+  ChunkGatedDeltaRuleArguments kernel;
+  kernel.blocks = blocks_for(rows(args) * heads(args), args);
+  Workspace space(between.workspace, kernel.blocks);
+  const auto place = [&](const TensorRef& tensor, int64_t elements) {
+    return inspect ? argument(tensor) : space.take(2 * elements, act);
+  };
+  kernel.q = argument(args.q);
+  kernel.k = argument(args.k);
+  kernel.v = argument(args.v);
+  kernel.g = argument(args.g);
+  kernel.beta = argument(args.beta);
+  kernel.ssm_pool = argument(args.ssm_pool);
+  kernel.query_start_loc = index_argument(args.query_start_loc);
+  kernel.cache_indices = index_argument(args.cache_indices);
+  kernel.has_initial_state = flag_argument(args.has_initial_state, args.cache_indices);
+  kernel.out = argument(args.out);
+  kernel.head_gates = argument_or_none(between.head_gates, DType::f32);
+  kernel.head_beta = argument_or_none(between.head_beta, DType::f32);
+  kernel.lower_ = argument_or_none(between.lower, DType::f32);
+  kernel.product_space = space.take(4 * kSquare, DType::f32);
+  kernel.state_space = space.take(kState, DType::f32);
+  kernel.write = place(between.write, kSquare);
+  kernel.erase = place(between.erase, kSquare);
+  kernel.w = place(between.w, kTokens);
+  kernel.h = place(between.h, kState);
+  kernel.v_new = place(between.v_new, kTokens);
+  kernel.token_space = space.take(4 * kTokens, act);
+  kernel.weight_space = space.take(2 * kSquare, act);
+  kernel.rows = int32_of(args.kOp, "query_start_loc", rows(args));
+  kernel.start_pitch = index_pitch(args.query_start_loc);
+  kernel.index_pitch = index_pitch(args.cache_indices);
+  kernel.q_head_pitch = int32_of(args.kOp, "q", args.q.stride[1]);
+  kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
+  kernel.v_head_pitch = int32_of(args.kOp, "v", args.v.stride[1]);
+  kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.all_initial = !args.has_initial_state.present;
+  kernel.update_state = args.update_state;
+  kernel.l2norm = args.qk_l2norm;
+  kernel.stop_after = stop_after;
+  kernel.scale = args.scale;
+  kernel.tokens = int32_of(args.kOp, "v", args.v.shape[0]);
+  kernel.heads = heads(args);
+  kernel.q_pitch = args.q.stride[0];
+  kernel.k_pitch = args.k.stride[0];
+  kernel.v_pitch = args.v.stride[0];
+  kernel.g_pitch = args.g.stride[0];
+  kernel.beta_pitch = args.beta.stride[0];
+  kernel.slots = args.ssm_pool.shape[0];
+  kernel.pool_pitch = args.ssm_pool.stride[0];
+  kernel.starts = rows(args) + 1;
+  kernel.indices = kernel.flags = rows(args);
+  kernel.places = inspect ? most_chunks(args) * heads(args) : 2 * kernel.blocks;
+  kernel.buffers = kernel.blocks;
+  launch(*find_chunk_gated_delta_rule(act), kernel, stream.handle);
+}
+
+void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) {
+  refuse(args.kOp, "track_state", args.track_state, "snapshots of states are not built");
+  refuse(args.kOp, "h", args.h, "states before every chunk are not built");
+  expect_value_heads(args.kOp, "v", args.v, heads(args), ChunkGatedDeltaRuleArguments::kMaxHeads);
+  const int64_t bytes = chunk_workspace_elements(args.v.device_index);
+  if (!args.workspace || args.workspace.numel() * kFloatBytes < bytes)
+    throw ArgumentError(
+        ErrorKind::value, args.kOp, "workspace",
+        "must have " + std::to_string(bytes / kFloatBytes) + " elements on npu; got " + args.workspace.to_string());
+  ChunkIntermediates between;
+  between.workspace = args.workspace;
+  chunk_pipeline(args, between, kLastStage, stream);
 }
 
 }  // namespace gdn::ascend

@@ -2,8 +2,8 @@
 
 #include "core/operators.hpp"
 
-// The chunked gated delta rule in seven launches, with everything between them in global memory. C = 64 tokens a chunk,
-// D = 128; chunk c of row n has the number query_start_loc[n] / C + n + c, below NT = T / C + N.
+// The chunked gated delta rule: in seven launches, with everything between them in global memory, or in one. C = 64
+// tokens a chunk, D = 128; chunk c of row n has the number query_start_loc[n] / C + n + c, below NT = T / C + N.
 namespace gdn::ascend {
 
 struct ChunkIntermediates {
@@ -16,10 +16,11 @@ struct ChunkIntermediates {
   TensorRef w;           // [NT, HV, C, D] activations: erase k
   TensorRef h;           // [NT, HV, D, D] activations: state before the chunk, [V, K]
   TensorRef v_new;       // [NT, HV, C, D] activations: what every token writes to the state
-  TensorRef workspace;   // f32, stage_workspace_bytes() for the device, contents undefined
+  TensorRef workspace;   // f32, chunk_workspace_elements() for the device, contents undefined
 };
 
-int64_t stage_workspace_bytes(int32_t device);
+// Of the stages and of chunk_gated_delta_rule.
+int64_t chunk_workspace_elements(int32_t device);
 
 // Each reads what earlier ones wrote. `args` must have passed validation.
 void chunk_cumsum(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
@@ -29,5 +30,13 @@ void solve_tril(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& b
 void wy_fast(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
 void chunk_h(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
 void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, Stream stream);
+
+// All stages in one launch, from the first to number `stop_after`, 1 to 7. Below 7 their results are those of the
+// stages, all but `gates`, and `out` is not written.
+void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, int32_t stop_after,
+                    Stream stream);
+
+// The operator: chunk_pipeline to its end, in args.workspace.
+void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream);
 
 }  // namespace gdn::ascend

@@ -2,6 +2,7 @@
 
 #include "ascend/causal_conv1d.hpp"
 #include "ascend/causal_conv1d_update.hpp"
+#include "ascend/chunk_stages.hpp"
 #include "ascend/fused_sigmoid_gating_delta_rule_update.hpp"
 #include "ascend/gdn_gating.hpp"
 #include "core/registry.hpp"
@@ -22,7 +23,7 @@ Support gating() {
   return support;
 }
 
-Support delta_update() {
+Support delta_rule() {
   Support support;
   support.act = {DType::bf16, DType::f16};
   support.state = {DType::f32};
@@ -42,7 +43,8 @@ void register_ascend_kernels() {
   add("ascend_causal_conv1d", convolution(), ascend::causal_conv1d);
   add("ascend_causal_conv1d_update", convolution(), ascend::causal_conv1d_update);
   add("ascend_gdn_gating", gating(), ascend::gdn_gating);
-  add("ascend_delta_update", delta_update(), ascend::fused_sigmoid_gating_delta_rule_update);
+  add("ascend_chunk_rule", delta_rule(), ascend::chunk_gated_delta_rule);
+  add("ascend_delta_update", delta_rule(), ascend::fused_sigmoid_gating_delta_rule_update);
 }
 
 }  // namespace gdn

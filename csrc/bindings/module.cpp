@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#ifdef SGLANG_GDN_WITH_ASCEND
+#include "ascend/chunk_stages.hpp"
+#endif
 #include "bindings/torch_tensor.hpp"
 #include "core/registry.hpp"
 #include "core/validate.hpp"
@@ -105,7 +108,7 @@ void gdn_gating(uintptr_t stream, PyTensor A_log, PyTensor a, PyTensor b, PyTens
 void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v, PyTensor g, PyTensor beta,
                             PyTensor ssm_pool, PyTensor query_start_loc, PyTensor cache_indices,
                             PyTensor has_initial_state, PyTensor track_state, PyTensor track_chunk_idx, PyTensor h,
-                            PyTensor out, float scale, bool qk_l2norm, bool update_state) {
+                            PyTensor out, PyTensor workspace, float scale, bool qk_l2norm, bool update_state) {
   ChunkGatedDeltaRuleArgs args;
   READ(args, q);
   READ(args, k);
@@ -120,6 +123,7 @@ void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v
   READ(args, track_chunk_idx);
   READ(args, h);
   READ(args, out);
+  READ(args, workspace);
   args.scale = scale;
   args.qk_l2norm = qk_l2norm;
   args.update_state = update_state;
@@ -422,6 +426,7 @@ NB_MODULE(_C, m) {
 #endif
 #ifdef SGLANG_GDN_WITH_ASCEND
   register_ascend_kernels();
+  m.def("npu_chunk_workspace_elements", &ascend::chunk_workspace_elements, nb::arg("device"));
 #endif
 
   m.def("causal_conv1d", &causal_conv1d);

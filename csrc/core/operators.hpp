@@ -64,6 +64,7 @@ struct ChunkGatedDeltaRuleArgs {
   TensorRef track_chunk_idx;    // [N] i32/i64, present iff track_state is; -1 = none
   TensorRef h;                  // optional [sum_n ceil(L_n/64), HV, V, K] f32/bf16/f16: state before every chunk
   TensorRef out;                // [T, HV, V] dtype of v, contiguous; rows >= query_start_loc[N] become zero
+  TensorRef workspace;          // f32, contents undefined; only kernels for npu need it
   float scale = 0;
   bool qk_l2norm = false;
   bool update_state = true;  // false: the final state is not stored to ssm_pool

@@ -356,6 +356,7 @@ Specialization validate(const ChunkGatedDeltaRuleArgs& args) {
   check.optional("has_initial_state", args.has_initial_state, kBool, {rows}, "N", Dense::all);
   check_state_tracking(check, args.track_state, args.track_chunk_idx, args.h, rows, value_heads, v_dim, k_dim);
   check.tensor("out", args.out, {act}, {tokens, value_heads, v_dim}, "T, HV, V", Dense::all);
+  check.optional("workspace", args.workspace, kFloat32, {kAny}, "elements", Dense::all);
   Specialization spec = specialize(args.kOp, args.q);
   spec.state = args.ssm_pool.dtype;
   spec.head_k_dim = k_dim;

@@ -54,17 +54,18 @@ class Stages:
         for name, shape in shapes.items():
             dtype = F32 if name in ("gates", "head_gates", "head_beta", "lower") else act
             self.between[name] = torch.full((chunks, *shape), torch.nan, dtype=dtype)
-        self.workspace = torch.full((self.simulator.library.simulated_stage_workspace_bytes() // 4,), torch.nan)
+        self.workspace = self.simulator.workspace()
         self.pool = GuardedPool(self.problem.ssm, "cpu")
         self.out = torch.full_like(args["v"], torch.nan)
 
-    def run(self, *names: str) -> None:
+    def run(self, *names: str, in_one_launch: bool = False) -> None:
+        """Each stage, or everything up to it."""
         scale = self.args["scale"] or D**-0.5
         for name in names:
             self.simulator.chunk_stage(
                 0, *(self.args[x] for x in ("q", "k", "v", "g", "beta")), self.pool.tensor, self.args["cu_seqlens"],
                 self.args["cache_indices"], self.args["has_initial_state"], self.out, *self.between.values(),
-                self.workspace, STAGES.index(name), scale, True,
+                self.workspace, STAGES.index(name), scale, True, in_one_launch,
             )  # fmt: skip
 
     def chunks(self) -> list[Chunk]:

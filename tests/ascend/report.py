@@ -1,6 +1,7 @@
-"""Prints what every kernel moves on the simulator, beside what it cannot do without, and how many launches it takes.
+"""Prints what every kernel moves on the simulator, beside what it cannot do without or what MegaGDN's layout moves, how
+many launches it takes, and how many of its synchronisations the simulator misses when they are left out.
 
-``make ascend-report``; the table is the one in docs/ascend.md.
+``make ascend-report``; the figures are those in docs/ascend.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from ascend.test_causal_conv1d import prefill
 from ascend.test_causal_conv1d_update import update
 from ascend.test_delta_update import update as delta_update
 from ascend.test_gdn_gating import gates
+from ascend.test_missing_synchronisation import KERNELS, not_noticed
 from cases import BF16, Heads
+from problems import delta_rule
 from sglang_gdn import ops
 
 CHANNELS, WIDTH = 2048, 4
@@ -65,12 +68,59 @@ def table(simulator: simulated.SimulatedModule) -> list[str]:
     return lines
 
 
+KIB = 1024
+# MegaGDN (huawei-csl/megagdn-pto) works on chunks of 128 tokens in float16, so that C x D, C x C and D x D matrices all
+# have 32 KiB. KiB of a chunk of one value head, by stage: what its stages load and store, as their sources say; gates
+# and masks, below 1 %, are left out.
+MEGA_CHUNK, TILE = 128, 32
+MEGA_STAGES = {
+    "scaled_dot_kkt": 4 * TILE,  # k; products stored and loaded; A stored
+    "solve_tril": 6 * TILE,  # A; inverse in float32 stored, loaded to be converted, and stored again
+    "wy_fast": 9 * TILE,  # inverse; two scaled copies stored and loaded; k, v; w, u
+    "chunk_h": 14 * TILE,  # w, S, wS out and in; k, u; v_new and scaled k out and in; kv out and in; S out twice
+    "chunk_o": 13 * TILE,  # q, k, S, v; qk, qS, gated qk and its product with v out and in; o
+}
+MEGA_AROUND = 7 * TILE  # zeros in A, in both inverses and in the states before the launch; scaling of o after it
+
+
+def mega_kib(rows: list[int], heads: int, around: bool) -> int:
+    """Final states included, as float16."""
+    chunks = sum(-(-tokens // MEGA_CHUNK) for tokens in rows)
+    each = sum(MEGA_STAGES.values()) + (MEGA_AROUND if around else 0)
+    return heads * (chunks * each + len(rows) * TILE)
+
+
+def chunk_rule_table(simulator: simulated.SimulatedModule) -> list[str]:
+    lines = [
+        "| rows x tokens, H/HV, bfloat16 | launches a layer | KiB moved | MegaGDN's launch | ratio | with its fills "
+        "and scaling | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for rows, heads in (([256] * 4, Heads(4, 8)), ([1024], Heads(2, 4)), ([1024], Heads(1, 4))):
+        delta_rule("cpu", heads, rows, act=BF16).run()
+        moved = sum(simulator.bytes_moved()[pipe] for pipe in ("MTE2", "MTE3", "FIX")) / KIB
+        launch, everything = (mega_kib(rows, heads.HV, around) for around in (False, True))
+        lines.append(
+            f"| {len(rows)} x {rows[0]:,}, {heads.H}/{heads.HV} | {simulator.launches()} | {moved:,.0f} | {launch:,} | "
+            f"{moved / launch:.3f} | {everything:,} | {moved / everything:.3f} |"
+        )
+    return lines
+
+
+def synchronisation_table(simulator: simulated.SimulatedModule) -> list[str]:
+    lines = ["| variant | missing synchronisation noticed | not noticed |", "|---|---|---|"]
+    for variant in KERNELS:
+        missed, total = not_noticed(simulator, variant)
+        lines.append(f"| `{variant}` | {total - len(missed)} of {total} | {', '.join(missed) or 'none'} |")
+    return lines
+
+
 def main() -> None:
     torch.set_num_threads(1)
     simulator = simulated.SimulatedModule(simulated.build(simulated.ROOT / "build/ascend/simulator"))
     simulator.set_cores(24)
     ops._C = simulator
-    print("\n".join(table(simulator)))
+    print("\n".join([*table(simulator), "", *chunk_rule_table(simulator), "", *synchronisation_table(simulator)]))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ const char* simulated_gdn_gating(const gdn::TensorRef* tensors, const double*) {
   return guarded([&] { dispatch(args, args.a.numel()); });
 }
 
-// The arguments of chunk_gated_delta_rule but those it refuses, then the tensors between the stages.
+// The arguments of chunk_gated_delta_rule but those it refuses, then the tensors between the stages. One stage, or all
+// up to it in one launch.
 const char* simulated_chunk_stage(const gdn::TensorRef* tensors, const double* numbers) {
   gdn::ChunkGatedDeltaRuleArgs args;
   gdn::ascend::ChunkIntermediates between;
@@ -136,11 +137,39 @@ const char* simulated_chunk_stage(const gdn::TensorRef* tensors, const double* n
   };
   return guarded([&] {
     gdn::validate(args);
-    kStages[static_cast<int>(numbers[0])](args, between, gdn::Stream{});
+    if (numbers[3] != 0)
+      chunk_pipeline(args, between, static_cast<int>(numbers[0]) + 1, gdn::Stream{});
+    else
+      kStages[static_cast<int>(numbers[0])](args, between, gdn::Stream{});
   });
 }
 
-int64_t simulated_stage_workspace_bytes() { return gdn::ascend::stage_workspace_bytes(0); }
+int64_t simulated_chunk_workspace_elements() { return gdn::ascend::chunk_workspace_elements(0); }
+
+const char* simulated_chunk_gated_delta_rule(const gdn::TensorRef* tensors, const double* numbers) {
+  gdn::ChunkGatedDeltaRuleArgs args;
+  gdn::TensorRef* const fields[] = {
+      &args.q,
+      &args.k,
+      &args.v,
+      &args.g,
+      &args.beta,
+      &args.ssm_pool,
+      &args.query_start_loc,
+      &args.cache_indices,
+      &args.has_initial_state,
+      &args.track_state,
+      &args.track_chunk_idx,
+      &args.h,
+      &args.out,
+      &args.workspace,
+  };
+  for (gdn::TensorRef* field : fields) *field = *tensors++;
+  args.scale = static_cast<float>(numbers[0]);
+  args.qk_l2norm = numbers[1] != 0;
+  args.update_state = numbers[2] != 0;
+  return guarded([&] { dispatch(args, args.v.numel()); });
+}
 
 const char* simulated_fused_sigmoid_gating_delta_rule_update(const gdn::TensorRef* tensors, const double* numbers) {
   gdn::FusedSigmoidGatingDeltaRuleUpdateArgs args;

@@ -78,6 +78,14 @@ class SimulatedModule:
     def set_cores(self, cores: int) -> None:
         self.library.simulated_set_cores(cores)
 
+    def workspace(self) -> Tensor:
+        """Of the chunked delta rule; NaN."""
+        return torch.full((self.library.simulated_chunk_workspace_elements(),), torch.nan)
+
+    def chunk_gated_delta_rule(self, stream: int, *arguments: object) -> None:
+        tensors, numbers = arguments[:-4], arguments[-3:]
+        self.call("chunk_gated_delta_rule", [*tensors, self.workspace(), *numbers])
+
     def call(self, op: str, arguments: Sequence[object]) -> None:
         try:
             function = getattr(self.library, f"simulated_{op}")

@@ -1,4 +1,4 @@
-"""A layer's decode and verify step, composed of the kernels that exist, on the simulated NPU."""
+"""A layer's prefill, decode and verify step, composed of the kernels that exist, on the simulated NPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import oracle
 from cases import BF16, F32, Heads
 from compare import GuardedPool, assert_bit_equal, assert_close
-from problems import Run, fused_layer
+from problems import Run, assert_rows, fused_layer, token_rows
 from sglang_gdn import ops
 from tolerances import draft_output_limit, limit
 
@@ -50,3 +50,23 @@ def test_verify_leaves_the_pools_alone(drafts):
     assert_close(o[rows], expected[0][rows], draft_output_limit("npu", BF16, F32), "o")
     assert_bit_equal(windows[rows], expected[3][rows].to(BF16).mT.contiguous(), "windows")
     assert_close(states[rows], expected[4][rows], limit("npu", "decode_state", BF16), "states")
+
+
+def test_prefill():
+    """The convolution, the gates and the chunked rule of a layer: three launches."""
+    heads = Heads(1, 2)
+    problem = fused_layer(
+        "cpu", heads, lens=[70, 0, 3, 64], ids=[3, 1, -1, 0], initial=[True, True, True, False], act=BF16, conv=BF16,
+        pad_tokens=2,
+    )  # fmt: skip
+    conv, ssm = GuardedPool(problem.conv.mT.contiguous(), "cpu"), GuardedPool(problem.ssm, "cpu")
+    o = ops.gdn_prefill(
+        **problem.tokens, **problem.rows, **problem.layer.kwargs(), conv_pool=conv.tensor.mT, ssm_pool=ssm.tensor
+    )
+    expected, windows = problem.expected_prefill()
+    rows = token_rows(problem.rows["query_start_loc"], problem.rows["cache_indices"])
+    assert_rows(o[0], expected.o, rows, limit("npu", "prefill_o", BF16), "o")
+    live = [3, 1, 0]
+    assert_close(ssm.tensor[live], expected.pool[live], limit("npu", "prefill_state", F32), "ssm_pool")
+    ssm.assert_only_wrote(live)
+    assert_bit_equal(conv.tensor[live], windows.to(BF16).mT[live].contiguous(), "conv_pool")

@@ -8,5 +8,5 @@ from ascend import report, simulated
 def test_documented_figures_are_current(npu):
     npu.set_cores(24)
     documented = (simulated.ROOT / "docs/ascend.md").read_text()
-    for line in report.table(npu):
+    for line in [*report.table(npu), *report.chunk_rule_table(npu)]:
         assert line in documented, f"docs/ascend.md must have this line (make ascend-report): {line}"
