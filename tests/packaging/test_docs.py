@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,3 +50,9 @@ def test_table_of_slot_sizes(python: Callable[..., str]) -> None:
     printed = python(block).splitlines()
     assert len(printed) == 3
     assert [line for line in printed if line not in (ROOT / "docs/tuning.md").read_text()] == []
+
+
+def test_figure_is_what_its_script_draws() -> None:
+    script = ROOT / "docs/figures/prefix_reuse.py"
+    drawn = runpy.run_path(str(script))["draw"]()
+    assert script.with_suffix(".svg").read_text() == drawn
