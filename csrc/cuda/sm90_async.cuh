@@ -89,6 +89,20 @@ __device__ inline void copy_box_to_blocks(SharedAddress to, const CUtensorMap* m
       : "memory");
 }
 
+// From shared memory to a box of the tensor; later writes to `from` wait for copies_read().
+__device__ inline void store_box(const CUtensorMap* map, int x, int y, int z, SharedAddress from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x),
+               "r"(y), "r"(z), "r"(from)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void copies_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+__device__ inline void prefetch_box_to_l2(const CUtensorMap* map, int x, int y, int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
 // From this block's shared memory to another's; `to` and `barrier` from in_block().
 __device__ inline void copy_to_block(SharedAddress to, SharedAddress from, uint32_t bytes, SharedAddress barrier) {
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

@@ -24,6 +24,7 @@ ChunkRuleParams params_of(const ChunkGatedDeltaRuleArgs& args) {
   p.q = tensor_map(args.kOp, args.q, kChunk);
   p.k = tensor_map(args.kOp, args.k, kChunk);
   p.v = tensor_map(args.kOp, args.v, kChunk);
+  p.out_boxes = tensor_map(args.kOp, args.out, kChunk);
   p.g = static_cast<const float*>(args.g.data);
   p.beta = static_cast<const float*>(args.beta.data);
   p.out = float_ptr(args.out);

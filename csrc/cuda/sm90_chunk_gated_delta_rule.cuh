@@ -23,17 +23,18 @@ constexpr int kGroup = 128;             // threads of a warp group
 constexpr int kGroupWarps = kGroup / kWarp;
 constexpr int kChunkThreads = 4 * kGroup;
 constexpr int kServiceRegisters = 56, kPrepareRegisters = 112, kStateRegisters = 232;
-constexpr int kKeyStages = 4, kValueStages = 3;
+constexpr int kKeyStages = 4, kValueStages = 2;
+constexpr int kValuesAhead = 4;  // chunks, fetched into the L2 cache
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct ChunkRuleParams {
-  CUtensorMap q, k, v;  // boxes of 64 tokens x 1 head x 64 channels
-  const float* g;       // [T, HV]
-  const float* beta;    // [T, HV]
-  FloatPtr out;         // [T, HV, 128]
-  FloatPtr ssm_pool;    // [slots, HV, 128, 128]
-  FloatPtr h;           // optional [chunks, HV, 128, 128]
-  float* track_state;   // optional [N, HV, 128, 128]
+  CUtensorMap q, k, v, out_boxes;  // boxes of 64 tokens x 1 head x 64 channels
+  const float* g;                  // [T, HV]
+  const float* beta;               // [T, HV]
+  FloatPtr out;                    // [T, HV, 128]
+  FloatPtr ssm_pool;               // [slots, HV, 128, 128]
+  FloatPtr h;                      // optional [chunks, HV, 128, 128]
+  float* track_state;              // optional [N, HV, 128, 128]
   IndexPtr track_chunk_idx;
   IndexPtr query_start_loc;
   SlotPtr cache_indices;
@@ -75,7 +76,7 @@ struct ChunkShared {
   KeyStage keys[kKeyStages];
   alignas(1024) unsigned char values[kValueStages][kTileBytes];  // [token, v]: V, then O in its place
   Packet packets[kBlocks];
-  alignas(1024) unsigned char inverse[kTileBytes];  // [column of A, row of A]
+  alignas(1024) unsigned char inverse[2][kTileBytes];  // [column of A, row of A], then what that lacks of float32
   Triangle triangle;
   GateStage gates[kBlocks];
   float k_norm[kChunk], q_norm[kChunk];  // 1 / norm
@@ -228,6 +229,8 @@ __device__ inline void load_values(const ChunkRuleParams& p, ChunkShared& shared
   for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
     if (chunk == 0) prefetch_state(p, item);
     const int tokens = item.chunk_tokens(chunk);
+    if (threadIdx.x % kWarp == 0 && chunk + kValuesAhead < item.chunks())
+      prefetch_box_to_l2(&p.v, cluster_rank() * kHalf, item.head, item.begin + (chunk + kValuesAhead) * kChunk);
     loader.load(
         shared.values_full, shared.values_free, shared.values_with_tail, kTileBytes, tokens < kChunk,
         [&](uint32_t stage, SharedAddress arrived) {
@@ -247,26 +250,24 @@ __device__ inline uint4* output_piece(const ChunkRuleParams& p, int token, int h
 
 template <class T>
 __device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shared) {
-  constexpr int kAtOnce = 4;  // pieces of 16 bytes a lane, of 4 rows a warp
   const int lane = threadIdx.x % kWarp, piece = lane % 8;
   Ring<kValueStages> ring;
   for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
     const int tokens = item.chunk_tokens(chunk), begin = item.begin + chunk * kChunk;
     barrier_wait(barrier_of(shared.outputs_full[ring.stage()]), ring.phase());
-    const auto* tile = reinterpret_cast<const uint4*>(shared.values[ring.stage()]);
-#pragma unroll 1
-    for (int first = lane / 8; first < kTileRows; first += 4 * kAtOnce) {
-      uint4 pieces[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = first + 4 * i;
-        pieces[i] = tile[row * 8 + (piece ^ (row & 7))];
+    const unsigned char* const tile = shared.values[ring.stage()];
+    if (tokens == kChunk) {
+      if (lane == 0) {
+        store_box(&p.out_boxes, cluster_rank() * kHalf, item.head, begin, shared_address(tile));
+        copies_read();
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (first + 4 * i < tokens) *output_piece<T>(p, begin + first + 4 * i, item.head, piece) = pieces[i];
+    } else {
+#pragma unroll 1
+      for (int row = lane / 8; row < tokens; row += kWarp / 8)
+        *output_piece<T>(p, begin + row, item.head, piece) =
+            reinterpret_cast<const uint4*>(tile)[row * 8 + (piece ^ (row & 7))];
+      fence_async_proxy();
     }
-    fence_async_proxy();
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier_of(shared.values_free[ring.stage()]));
     ring.next();
@@ -494,17 +495,19 @@ struct InversePreparer : ChunkPreparer<T> {
     const int column = lane % kBlock;
     float x[kBlock];
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      float sum = i == column ? 1.0f : 0.0f;
+    for (int i = 0; i < kBlock; ++i) x[i] = i == column ? 1.0f : 0.0f;
+    // A solved element is taken from all later ones at once, so that they do not wait for each other.
+    constexpr int kAtOnce = 4;
 #pragma unroll
-      for (int j = 0; j < i; j += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(&l[i][j]);
-        sum = fmaf(-four.x, x[j], sum);
-        if (j + 1 < i) sum = fmaf(-four.y, x[j + 1], sum);
-        if (j + 2 < i) sum = fmaf(-four.z, x[j + 2], sum);
-        if (j + 3 < i) sum = fmaf(-four.w, x[j + 3], sum);
+    for (int first = 0; first < kBlock; first += kAtOnce) {
+#pragma unroll
+      for (int i = first + 1; i < kBlock; ++i) {
+        const float4 four = *reinterpret_cast<const float4*>(&l[i][first]);
+        const float row_of_l[kAtOnce] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j)
+          if (first + j < i) x[i] = fmaf(-row_of_l[j], x[first + j], x[i]);
       }
-      x[i] = sum;
     }
     auto& inverse = shared.triangle.block[block_index(warp, warp)];
     if (lane < kBlock) {
@@ -526,9 +529,9 @@ struct InversePreparer : ChunkPreparer<T> {
     for (int nb = 0; nb < 2; ++nb) warp_product(sum[nb], z, right[nb], right[nb + 2]);
   }
 
-  // Columns 16 warp .. of A, transposed, as the left operand of A^T K. Block column v of A = (I + L)^-1 is found from
-  // the diagonal down: A_wv = -A_ww sum_{v <= m < w} L_wm A_mv; the blocks above the diagonal come out as zeros.
-  __device__ void invert_column(uint32_t (&operand)[16]) {
+  // Columns 16 warp .. of A, transposed, as a left operand and what it lacks. Block column v of A = (I + L)^-1 is found
+  // from the diagonal down: A_wv = -A_ww sum_{v <= m < w} L_wm A_mv; the blocks above the diagonal come out as zeros.
+  __device__ void invert_column(uint32_t (&operand)[16], uint32_t (&rest)[16]) {
     uint32_t diagonal[4], z[4][4];
     load_blocks_transposed(diagonal, block_rows(block_index(warp, warp)));
 #pragma unroll
@@ -556,64 +559,75 @@ struct InversePreparer : ChunkPreparer<T> {
         }
       }
       pack_operand<T>(operand + 4 * w, &a[0][0]);
-    }
 #pragma unroll
-    for (int w = 0; w < 4; ++w)
-      store_blocks(tile_piece(shared_address(shared.inverse), 16 * warp + lane % 16, 2 * w + lane / 16),
-                   operand + 4 * w);
+      for (int i = 0; i < 4; ++i) {
+        const float2 kept = unpack<T>(operand[4 * w + i]);
+        rest[4 * w + i] = pack<T>(a[i / 2][i % 2 * 2] - kept.x, a[i / 2][i % 2 * 2 + 1] - kept.y);
+      }
+      const int row = 16 * warp + lane % 16, piece = 2 * w + lane / 16;
+      store_blocks(tile_piece(shared_address(shared.inverse[0]), row, piece), operand + 4 * w);
+      store_blocks(tile_piece(shared_address(shared.inverse[1]), row, piece), rest + 4 * w);
+    }
   }
 
   __device__ void prepare() {
     this->find_place();
     const SharedAddress k = shared_address(this->stage().k);
     this->wait_for_keys();
-    float kk[32];
-    products_begin();
+    float kk[32] = {};
+    products_begin(kk);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      product<T, Right::rows_of_n>(kk, rows_descriptor(k) + rows_step(i), rows_descriptor(k) + rows_step(i), i);
+      product<T, Right::rows_of_n>(kk, rows_descriptor(k) + rows_step(i), rows_descriptor(k) + rows_step(i));
     products_commit();
     this->wait_for_gates();
     if constexpr (kNorm) this->find_norms(this->stage().k, shared.k_norm);
-    products_wait<0>();
+    products_wait<0>(kk);
     store_triangle(kk);
     __syncwarp();
     invert_diagonal();
     this->barrier();
 
     barrier_wait(barrier_of(shared.inverse_free), this->own.phase() ^ 1);
-    uint32_t inverse[16];
-    invert_column(inverse);
+    uint32_t inverse[16], rest[16];
+    invert_column(inverse, rest);
     fence_async_proxy();
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier_of(shared.inverse_full));
-    float x[64];
-    products_begin();
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      product<T, Right::rows_of_inner>(x, inverse + 4 * i, columns_descriptor(k) + columns_step(i), i);
-    products_commit();
     const GateStage& gate = this->gate();
     const float last = gate.log2_gate[kChunk - 1];
     const float factor[2] = {gate.beta[row] * exp2_approximate(last - gate.log2_gate[row]),
                              gate.beta[row + 8] * exp2_approximate(last - gate.log2_gate[row + 8])};
     Packet& packet = this->packet();
-    this->wait_for_packet();
-    if (warp == 0) {
-      float2 u = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
-      u = {exp2_approximate(u.x), exp2_approximate(u.y)};
-      if (lane == kWarp - 1) packet.decay[0] = u.y;
-      if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
-      *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
-    }
-    this->free_gates();
-    products_wait<0>();
-    arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
 #pragma unroll
-    for (int nb = 0; nb < 16; nb += 2) {
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t columns = columns_descriptor(k + half * kTileBytes);
+      float x[32] = {};
+      products_begin(x);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[4 * nb + i] *= factor[i / 2 % 2];
-      this->store_fragment_rows(shared_address(packet.x) + nb / 8 * kTileBytes, nb % 8, x + 4 * nb);
+      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(x, inverse + 4 * i, columns + columns_step(i));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(x, rest + 4 * i, columns + columns_step(i));
+      products_commit();
+      if (half == 0) {
+        this->wait_for_packet();
+        if (warp == 0) {
+          float2 u = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
+          u = {exp2_approximate(u.x), exp2_approximate(u.y)};
+          if (lane == kWarp - 1) packet.decay[0] = u.y;
+          if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
+          *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
+        }
+        this->free_gates();
+      }
+      products_wait<0>(x);
+      if (half == 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+#pragma unroll
+      for (int nb = 0; nb < 8; nb += 2) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[4 * nb + i] *= factor[i / 2 % 2];
+        this->store_fragment_rows(shared_address(packet.x) + half * kTileBytes, nb, x + 4 * nb);
+      }
     }
     fence_async_proxy();
     this->barrier();
@@ -648,11 +662,11 @@ struct AttentionPreparer : ChunkPreparer<T> {
     this->find_place();
     const SharedAddress k = shared_address(this->stage().k), q = shared_address(this->stage().q);
     this->wait_for_keys();
-    float qk[32];
-    products_begin();
+    float qk[32] = {};
+    products_begin(qk);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      product<T, Right::rows_of_n>(qk, rows_descriptor(q) + rows_step(i), rows_descriptor(k) + rows_step(i), i);
+      product<T, Right::rows_of_n>(qk, rows_descriptor(q) + rows_step(i), rows_descriptor(k) + rows_step(i));
     products_commit();
     this->wait_for_gates();
     const GateStage& gate = this->gate();
@@ -675,7 +689,7 @@ struct AttentionPreparer : ChunkPreparer<T> {
     o = {p.scale * exp2_approximate(o.x), p.scale * exp2_approximate(o.y)};
     if constexpr (kNorm) o.x *= shared.q_norm[2 * lane], o.y *= shared.q_norm[2 * lane + 1];
     this->free_gates();
-    products_wait<0>();
+    products_wait<0>(qk);
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
     uint32_t attention[16];
 #pragma unroll
@@ -687,16 +701,19 @@ struct AttentionPreparer : ChunkPreparer<T> {
     for (int i = 0; i < 4; ++i) pack_operand<T>(attention + 4 * i, qk + 8 * i);
 
     barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
-    const uint64_t inverse = rows_descriptor(shared_address(shared.inverse));
-    float r[32];
-    products_begin();
+    float r[32] = {};
+    products_begin(r);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(r, attention + 4 * i, inverse + rows_step(i), i);
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t inverse = rows_descriptor(shared_address(shared.inverse[part]));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(r, attention + 4 * i, inverse + rows_step(i));
+    }
     products_commit();
     Packet& packet = this->packet();
     this->wait_for_packet();
     if (warp == 0) *reinterpret_cast<float2*>(&packet.o_factor[2 * lane]) = o;
-    products_wait<0>();
+    products_wait<0>(r);
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier_of(shared.inverse_free));
 #pragma unroll
@@ -856,6 +873,7 @@ struct ChunkState {
     const uint32_t stage = Ring<kValueStages>{values.count - 1}.stage();
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_blocks_transposed(values_piece(stage, i), output + 4 * i);
+    fence_async_proxy();
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier_of(shared.outputs_full[stage]));
   }
@@ -877,27 +895,27 @@ struct ChunkState {
     const Packet& packet = shared.packets[packets.stage()];
     barrier_wait(barrier_of(shared.keys_full[keys.stage()]), keys.phase());
     const uint64_t k_rows = rows_descriptor(shared_address(stage.k)), q_rows = rows_descriptor(shared_address(stage.q));
-    float u[32];
-    products_begin();
+    float u[32] = {}, o[32] = {};
+    products_begin(u, o);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(u, state + 4 * i, k_rows + rows_step(i), i);
+    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(u, state + 4 * i, k_rows + rows_step(i));
     products_commit();
-
+#pragma unroll
+    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(o, state + 4 * i, q_rows + rows_step(i));
+    products_commit();
     if (has_output) {
       free_previous_packet();
       publish_previous_output(output);
     }
     barrier_wait(barrier_of(shared.packet_full[packets.stage()]), packets.phase());
-    const float decay = packet.decay[0];
-#pragma unroll
-    for (int i = 0; i < 64; ++i) s[i] *= decay;
     barrier_wait(barrier_of(shared.values_full[values.stage()]), values.phase());
     uint32_t v[4][4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) load_blocks_transposed(v[i], values_piece(values.stage(), i));
     float2 factor[8];
     load_factors(factor, packet.u_factor);
-    products_wait<0>();
+    const float decay = packet.decay[0];
+    products_wait<1>(u);
     uint32_t w[16];
 #pragma unroll
     for (int nb = 0; nb < 8; ++nb) {
@@ -908,32 +926,28 @@ struct ChunkState {
                                 fmaf(-factor[nb].y, u[4 * nb + 2 * i + 1], value.y));
       }
     }
-    // NOTE: a product waits for its turn as it is issued, and nothing else of this warp goes on: what the next chunk
-    // needs comes first.
-    const uint64_t x_columns = columns_descriptor(shared_address(packet.x));
-    float o[32];
-    products_begin();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(s, w + 4 * i, x_columns + columns_step(i), 1);
-    products_commit();
-#pragma unroll
-    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(o, state + 4 * i, q_rows + rows_step(i), i);
-    products_commit();
     load_factors(factor, packet.o_factor);
-    products_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 64; ++i) s[i] *= decay;
+    products_wait<0>(o);
     arrive_in_both_blocks(shared.keys_free[keys.stage()]);
 #pragma unroll
     for (int nb = 0; nb < 8; ++nb) {
       o[4 * nb] *= factor[nb].x, o[4 * nb + 1] *= factor[nb].y;
       o[4 * nb + 2] *= factor[nb].x, o[4 * nb + 3] *= factor[nb].y;
     }
+    const uint64_t x_columns = columns_descriptor(shared_address(packet.x));
     const uint64_t r_rows = rows_descriptor(shared_address(packet.r));
-    products_begin();
+    products_begin(s, o);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i), 1);
+    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(s, w + 4 * i, x_columns + columns_step(i));
     products_commit();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i));
+    products_commit();
+    products_wait<1>(s);
     pack_state(state, s);
-    products_wait<0>();
+    products_wait<0>(o);
 #pragma unroll
     for (int i = 0; i < 4; ++i) pack_operand<T>(output + 4 * i, o + 8 * i);
     keys.next();
@@ -1003,6 +1017,7 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
     claim_registers<kStateRegisters>();
     ChunkState<T>(p, shared).run();
   }
+  __syncwarp();
   cluster_synchronize();  // the other block may still write here
 }
 

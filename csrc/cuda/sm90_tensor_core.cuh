@@ -48,13 +48,30 @@ __device__ inline uint64_t columns_descriptor(SharedAddress tile) {
 __device__ constexpr uint64_t rows_step(int i) { return (i / 4 * kTileBytes + i % 4 * 32) >> 4; }
 __device__ constexpr uint64_t columns_step(int i) { return (i * 16 * 128) >> 4; }
 
-// Registers of products in flight must not be touched; this makes earlier writes to them visible.
-__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+namespace detail {
+// The compiler neither moves writes of these registers behind this point nor reads before it.
+template <int... kSizes>
+__device__ inline void pin(float (&... registers)[kSizes]) {
+  const auto pin_one = [](auto& array) {
+#pragma unroll
+    for (float& x : array) asm volatile("" : "+f"(x)::"memory");
+  };
+  (pin_one(registers), ...);
+}
+}  // namespace detail
+
+// Registers of products in flight must not be touched: `results` are those of all products up to the wait for them.
+template <int... kSizes>
+__device__ inline void products_begin(float (&... results)[kSizes]) {
+  detail::pin(results...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most `kPending` committed groups are unfinished.
-template <int kPending>
-__device__ inline void products_wait() {
+// Waits until at most `kPending` committed groups are unfinished; `finished` may then be read.
+template <int kPending, int... kSizes>
+__device__ inline void products_wait(float (&... finished)[kSizes]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  detail::pin(finished...);
 }
 
 // NOTE: asm operands cannot be looped over. A product's registers are written once here, its instruction once a shape.
@@ -72,66 +89,51 @@ __device__ inline void products_wait() {
 #define GDN_32(d, i) GDN_8(d, i), GDN_8(d, i + 8), GDN_8(d, i + 16), GDN_8(d, i + 24)
 #define GDN_64(d, i) GDN_32(d, i), GDN_32(d, i + 32)
 
-// `left`, `right`, `add` and `transposed` are the numbers of these operands.
-#define GDN_PRODUCT(shape, type, places, left, right, add, transposed)                          \
-  "{\n.reg .pred added;\nsetp.ne.b32 added, " add                                               \
-  ", 0;\n"                                                                                      \
+// `left`, `right` and `transposed` are the numbers of these operands.
+#define GDN_PRODUCT(shape, type, places, left, right, transposed)                               \
   "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" places "}, " left ", " right \
-  ", added, 1, 1, " transposed ";\n}"
+  ", 1, 1, 1, " transposed ";"
 
-// d [64, 64] = left [64, 16] right [16, 64], added to d unless `add` is 0. NOTE: d is cleared although the product
-// would overwrite it: reading undefined registers makes the compiler wait after every product.
+// d [64, 64] += left [64, 16] right [16, 64].
 template <class T, Right kRight>
-__device__ inline void product(float (&d)[32], const uint32_t* a, uint64_t right, int add) {
+__device__ inline void product(float (&d)[32], const uint32_t* a, uint64_t right) {
   constexpr int kTransposed = kRight == Right::rows_of_inner;
-  if (!add) {
-#pragma unroll
-    for (float& x : d) x = 0;
-  }
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm volatile(GDN_PRODUCT("m64n64k16", "bf16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37", "%38")
+    asm volatile(GDN_PRODUCT("m64n64k16", "bf16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
                  : GDN_32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(add), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
   else
-    asm volatile(GDN_PRODUCT("m64n64k16", "f16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37", "%38")
+    asm volatile(GDN_PRODUCT("m64n64k16", "f16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
                  : GDN_32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(add), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
 }
 
-// d [64, 128] = left [64, 16] right [16, 128], likewise.
+// d [64, 128] += left [64, 16] right [16, 128].
 template <class T, Right kRight>
-__device__ inline void product(float (&d)[64], const uint32_t* a, uint64_t right, int add) {
+__device__ inline void product(float (&d)[64], const uint32_t* a, uint64_t right) {
   constexpr int kTransposed = kRight == Right::rows_of_inner;
-  if (!add) {
-#pragma unroll
-    for (float& x : d) x = 0;
-  }
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm volatile(GDN_PRODUCT("m64n128k16", "bf16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69", "%70")
+    asm volatile(GDN_PRODUCT("m64n128k16", "bf16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
                  : GDN_64(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(add), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
   else
-    asm volatile(GDN_PRODUCT("m64n128k16", "f16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69", "%70")
+    asm volatile(GDN_PRODUCT("m64n128k16", "f16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
                  : GDN_64(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "r"(add), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
 }
 
 // The same for N = 64 with a left operand in shared memory whose inner dimension is contiguous.
 template <class T, Right kRight>
-__device__ inline void product(float (&d)[32], uint64_t left, uint64_t right, int add) {
+__device__ inline void product(float (&d)[32], uint64_t left, uint64_t right) {
   constexpr int kTransposed = kRight == Right::rows_of_inner;
-  if (!add) {
-#pragma unroll
-    for (float& x : d) x = 0;
-  }
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm volatile(GDN_PRODUCT("m64n64k16", "bf16", GDN_PLACES_32, "%32", "%33", "%34", "0, %35")
+    asm volatile(GDN_PRODUCT("m64n64k16", "bf16", GDN_PLACES_32, "%32", "%33", "0, %34")
                  : GDN_32(d, 0)
-                 : "l"(left), "l"(right), "r"(add), "n"(kTransposed));
+                 : "l"(left), "l"(right), "n"(kTransposed));
   else
-    asm volatile(GDN_PRODUCT("m64n64k16", "f16", GDN_PLACES_32, "%32", "%33", "%34", "0, %35")
+    asm volatile(GDN_PRODUCT("m64n64k16", "f16", GDN_PLACES_32, "%32", "%33", "0, %34")
                  : GDN_32(d, 0)
-                 : "l"(left), "l"(right), "r"(add), "n"(kTransposed));
+                 : "l"(left), "l"(right), "n"(kTransposed));
 }
 
 #undef GDN_PLACES_32
