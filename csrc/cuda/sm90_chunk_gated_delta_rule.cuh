@@ -24,7 +24,8 @@ constexpr int kGroupWarps = kGroup / kWarp;
 constexpr int kChunkThreads = 4 * kGroup;
 constexpr int kServiceRegisters = 56, kPrepareRegisters = 112, kStateRegisters = 232;
 constexpr int kKeyStages = 4, kValueStages = 2;
-constexpr int kValuesAhead = 4;  // chunks, fetched into the L2 cache
+constexpr int kValuesAhead = 4;   // chunks, fetched into the L2 cache
+constexpr int kSortedRows = 256;  // more are worked on in their order
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct ChunkRuleParams {
@@ -80,6 +81,7 @@ struct ChunkShared {
   Triangle triangle;
   GateStage gates[kBlocks];
   float k_norm[kChunk], q_norm[kChunk];  // 1 / norm
+  uint16_t sorted_rows[kSortedRows];     // the longest first
   // full: the copies have arrived. free: all readers of both blocks are done.
   uint64_t keys_full[kKeyStages], keys_free[kKeyStages], keys_with_tail[kKeyStages];
   uint64_t values_full[kValueStages], values_free[kValueStages], values_with_tail[kValueStages],
@@ -103,10 +105,11 @@ struct ChunkItem {
   int row, head, begin, length, slot;
   bool from_slot;
 
-  __device__ static ChunkItem load(const ChunkRuleParams& p, int index) {
+  __device__ static ChunkItem load(const ChunkRuleParams& p, const ChunkShared& shared, int index) {
     ChunkItem item;
     item.row = index / p.value_heads;
     item.head = index - item.row * p.value_heads;
+    if (p.rows <= kSortedRows) item.row = shared.sorted_rows[item.row];
     item.begin = static_cast<int>(load_index(p.query_start_loc, item.row));
     item.length = static_cast<int>(load_index(p.query_start_loc, item.row + 1)) - item.begin;
     item.slot = static_cast<int>(load_slot(p.cache_indices, item.row));
@@ -120,20 +123,39 @@ struct ChunkItem {
 // NOTE: tells the compiler that a value is one for the warp; products in flight must not cross divergent branches.
 __device__ inline int uniform(int x) { return __shfl_sync(kFullMask, x, 0); }
 
+// By all threads. Long rows that start last would keep a few clusters busy when the others are done.
+__device__ inline void sort_rows(const ChunkRuleParams& p, ChunkShared& shared) {
+  if (p.rows > kSortedRows) return;
+  int* const lengths = reinterpret_cast<int*>(shared.values);
+  const int row = threadIdx.x;
+  if (row < p.rows)
+    lengths[row] =
+        static_cast<int>(load_index(p.query_start_loc, row + 1)) - static_cast<int>(load_index(p.query_start_loc, row));
+  __syncthreads();
+  if (row < p.rows) {
+    int longer = 0;
+    for (int i = 0; i < p.rows; ++i) longer += lengths[i] > lengths[row] || (lengths[i] == lengths[row] && i < row);
+    shared.sorted_rows[longer] = static_cast<uint16_t>(row);
+  }
+  fence_async_proxy();
+  __syncthreads();
+}
+
+// A cluster's items: one of every turn, in turns of opposite directions, so that who had a long one gets a short one.
 template <class Body>
-__device__ inline void for_each_item(const ChunkRuleParams& p, Body body) {
-  const int clusters = gridDim.x / kBlocks, items = p.rows * p.value_heads;
-  int index = cluster_index_x();
-  if (index >= items) return;
-  ChunkItem item = ChunkItem::load(p, index);
+__device__ inline void for_each_item(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
+  const int clusters = gridDim.x / kBlocks, items = p.rows * p.value_heads, cluster = cluster_index_x();
+  if (cluster >= items) return;
+  int index = cluster, step = 2 * (clusters - cluster) - 1;
+  ChunkItem item = ChunkItem::load(p, shared, index);
   while (true) {
-    const int next_index = index + clusters;
+    index += step;
+    step = 2 * clusters - step;
     ChunkItem next = item;
-    if (next_index < items) next = ChunkItem::load(p, next_index);
+    if (index < items) next = ChunkItem::load(p, shared, index);
     body(item);
-    if (next_index >= items) return;
+    if (index >= items) return;
     item = next;
-    index = next_index;
   }
 }
 
@@ -149,8 +171,8 @@ __device__ inline void arrive_in_both_blocks(const uint64_t& barrier) {
 // ------------------------------------------------------------------------------ copies of q and k, and of v: a warp
 // each
 template <class Body>
-__device__ inline void for_each_chunk(const ChunkRuleParams& p, Body body) {
-  for_each_item(p, [&](const ChunkItem& item) {
+__device__ inline void for_each_chunk(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
+  for_each_item(p, shared, [&](const ChunkItem& item) {
     if (item.slot < 0) return;
     for (int chunk = 0; chunk < item.chunks(); ++chunk) body(item, chunk);
   });
@@ -196,7 +218,7 @@ struct StageLoader {
 __device__ inline void load_keys(const ChunkRuleParams& p, ChunkShared& shared) {
   StageLoader<kKeyStages> loader;
   const uint32_t rank = cluster_rank();
-  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
     const int tokens = item.chunk_tokens(chunk);
     loader.load(
         shared.keys_full, shared.keys_free, shared.keys_with_tail, sizeof(KeyStage), tokens < kChunk,
@@ -226,7 +248,7 @@ __device__ inline void prefetch_state(const ChunkRuleParams& p, const ChunkItem&
 
 __device__ inline void load_values(const ChunkRuleParams& p, ChunkShared& shared) {
   StageLoader<kValueStages> loader;
-  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
     if (chunk == 0) prefetch_state(p, item);
     const int tokens = item.chunk_tokens(chunk);
     if (threadIdx.x % kWarp == 0 && chunk + kValuesAhead < item.chunks())
@@ -252,7 +274,7 @@ template <class T>
 __device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shared) {
   const int lane = threadIdx.x % kWarp, piece = lane % 8;
   Ring<kValueStages> ring;
-  for_each_chunk(p, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
     const int tokens = item.chunk_tokens(chunk), begin = item.begin + chunk * kChunk;
     barrier_wait(barrier_of(shared.outputs_full[ring.stage()]), ring.phase());
     const unsigned char* const tile = shared.values[ring.stage()];
@@ -276,10 +298,10 @@ __device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shar
 
 // Zeros in the output of rows without a slot, and past the last row.
 template <class T>
-__device__ inline void zero_outputs(const ChunkRuleParams& p) {
+__device__ inline void zero_outputs(const ChunkRuleParams& p, const ChunkShared& shared) {
   const int lane = threadIdx.x % kWarp;
   const auto zero = [&](int token, int head) { *output_piece<T>(p, token, head, lane % 8) = uint4{0, 0, 0, 0}; };
-  for_each_item(p, [&](const ChunkItem& item) {
+  for_each_item(p, shared, [&](const ChunkItem& item) {
     if (item.slot >= 0) return;
     for (int i = lane / 8; i < item.length; i += kWarp / 8) zero(item.begin + i, item.head);
   });
@@ -291,9 +313,9 @@ __device__ inline void zero_outputs(const ChunkRuleParams& p) {
 // ------------------------------------------------------------------------------------------------ gates, by one warp
 // Calls body(item, chunk) for the chunks that this block prepares: every second one of the cluster.
 template <class Body>
-__device__ inline void for_each_own_chunk(const ChunkRuleParams& p, Body body) {
+__device__ inline void for_each_own_chunk(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
   int first = static_cast<int>(cluster_rank());  // own chunks of the item before come before it
-  for_each_item(p, [&](const ChunkItem& item) {
+  for_each_item(p, shared, [&](const ChunkItem& item) {
     if (item.slot < 0) return;
     const int chunks = item.chunks();
     int chunk = first;
@@ -342,7 +364,7 @@ struct GateLoader {
   }
 
   __device__ void run() {
-    for_each_own_chunk(p, [&](const ChunkItem& item, int chunk) {
+    for_each_own_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
       if (tokens > 0) store();
       load(item, chunk);
     });
@@ -448,7 +470,7 @@ struct InversePreparer : ChunkPreparer<T> {
   __device__ InversePreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 1) {}
 
   __device__ void run() {
-    for_each_own_chunk(p, [&](const ChunkItem&, int) {
+    for_each_own_chunk(p, shared, [&](const ChunkItem&, int) {
       prepare();
       this->next();
     });
@@ -649,7 +671,7 @@ struct AttentionPreparer : ChunkPreparer<T> {
   __device__ AttentionPreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 2) {}
 
   __device__ void run() {
-    for_each_own_chunk(p, [&](const ChunkItem&, int) {
+    for_each_own_chunk(p, shared, [&](const ChunkItem&, int) {
       prepare();
       this->next();
     });
@@ -822,7 +844,7 @@ struct ChunkState {
 
   __device__ void run() {
     float s[64];
-    for_each_item(p, [&](const ChunkItem& item) {
+    for_each_item(p, shared, [&](const ChunkItem& item) {
       const int chunks = item.chunks();
       const int track_chunk = p.track_state == nullptr ? -1 : static_cast<int>(load_index(p.track_chunk_idx, item.row));
       if (item.slot < 0) {
@@ -992,6 +1014,7 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
   cluster_synchronize();
   wait_for_previous_kernel();
   allow_next_kernel();
+  sort_rows(p, shared);
 
   const int group = uniform(threadIdx.x / kGroup);
   if (group == 0) {
@@ -1003,7 +1026,7 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
       load_values(p, shared);
     } else if (warp == 2) {
       GateLoader{p, shared}.run();
-      zero_outputs<T>(p);
+      zero_outputs<T>(p, shared);
     } else {
       store_outputs<T>(p, shared);
     }
