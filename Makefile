@@ -3,6 +3,7 @@
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
 # make ascend-check  lower the Ascend kernels again from their TileLang source and compare; on Debian, as root
+# make ascend-contract  the contract suite on the simulator of the Ascend kernels; a quarter of an hour
 # make ascend-report  bytes, launches and needless synchronisations of the Ascend kernels on the simulator
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment
@@ -25,6 +26,9 @@ INSTALLED := $(VENV)/.installed.stamp
 WHEEL := dist/.wheel.stamp
 PEERS := build/peers/.stamp
 ACL_HEADERS := build/ascend/acl/.stamp
+# What the contract suite asks of operators that the Ascend kernels serve, and what of it takes a minute.
+ASCEND_CONTRACT := $(addprefix tests/contract/test_,prefill.py decode.py conv1d.py gating.py layouts.py)
+ASCEND_CONTRACT_SAMPLE := packed_rows and not descending or public_models or gates or split or dtypes_and_token_counts
 
 # Folders are listed too: their time changes when a file is removed.
 SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
@@ -32,7 +36,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test demo bench wheel ascend-check ascend-report lint clean
+.PHONY: help test demo bench wheel ascend-check ascend-contract ascend-report lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -71,6 +75,7 @@ lint: $(ENVIRONMENT)
 
 test: lint $(INSTALLED)
 	$(BIN)/pytest tests/ascend tests/contract tests/integrations tests/mutations tests/packaging tests/serving
+	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT) -k "$(ASCEND_CONTRACT_SAMPLE)"
 
 $(ACL_HEADERS): tests/ascend/acl_headers.txt | $(BIN)/python
 	rm -rf $(@D)
@@ -86,6 +91,9 @@ ascend-check: $(INSTALLED) $(ACL_HEADERS)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
 	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
 	$(BIN)/pytest tests/ascend/test_example.py tests/ascend/test_acl.py
+
+ascend-contract: $(INSTALLED)
+	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT)
 
 ascend-report: $(INSTALLED)
 	PYTHONPATH=tests:python $(BIN)/python -P -m ascend.report

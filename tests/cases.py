@@ -33,12 +33,14 @@ class Heads:
 # float32 say more per second there. conftest.py calls `for_device` before the tests are imported.
 HEAD_SIZE = 64
 ACTIVATION = F32
+WINDOWS_BY_TOKEN = False  # windows of the convolution lie as [W-1, D] in memory, as on an NPU
 
 
 def for_device(device: str) -> None:
-    global HEAD_SIZE, ACTIVATION, SMALL, TRIPLE
+    global HEAD_SIZE, ACTIVATION, WINDOWS_BY_TOKEN, SMALL, TRIPLE
     if device != "cpu":
         HEAD_SIZE, ACTIVATION = 128, BF16
+    WINDOWS_BY_TOKEN = "npu" in device
     SMALL, TRIPLE = small(2, 4), small(2, 6)
 
 

@@ -66,14 +66,14 @@ class GuardedPool:
 
     GUARD_SLOTS = 2
 
-    def __init__(self, values: Tensor, device: str, extra_pitch: int = 0) -> None:
+    def __init__(self, values: Tensor, device: str, extra_pitch: int = 0, transposed: bool = False) -> None:
+        """``transposed``: the last two dimensions of ``values`` lie in memory the other way round."""
+        dense = values[:1].mT.contiguous().mT if transposed else values[:1].contiguous()
         inner = values[0].numel()
         pitch = inner + extra_pitch
         slots = values.shape[0] + 2 * self.GUARD_SLOTS
         self.storage = torch.full((slots, pitch), torch.nan, dtype=values.dtype, device=device)
-        self.tensor = self.storage.as_strided(
-            values.shape, (pitch, *values[0].contiguous().stride()), self.GUARD_SLOTS * pitch
-        )
+        self.tensor = self.storage.as_strided(values.shape, (pitch, *dense.stride()[1:]), self.GUARD_SLOTS * pitch)
         self.tensor.copy_(values)
         self.before = self.storage.clone()
 

@@ -6,18 +6,22 @@ import pytest
 import torch
 
 import cases
+import tolerances
 
-DEVICES = ("cpu", "cuda", "npu")
+SIMULATED_NPU = "simulated-npu"  # tensors of the CPU that the Ascend kernels' simulator works on
+DEVICES = ("cpu", "cuda", "npu", SIMULATED_NPU)
 
 # What a device cannot do, with the reason that the skipped test shows.
 CPU_ONLY = {
     "cpu_threads": "set_num_threads only concerns the CPU kernels",
     "cpu_isas": "only the CPU kernels are built for several instruction sets",
 }
+ASCEND_LACKS = CPU_ONLY | {"bounded_indices": "the Ascend kernels skip negative slots and trust the others"}
 LACKS = {
     "cpu": {},
     "cuda": CPU_ONLY,
-    "npu": CPU_ONLY,
+    "npu": ASCEND_LACKS,
+    SIMULATED_NPU: ASCEND_LACKS,
 }
 
 
@@ -27,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     cases.for_device(config.getoption("--device"))
+    if config.getoption("--device") == SIMULATED_NPU:
+        tolerances.LIMITS["cpu"] = tolerances.LIMITS["npu"]
     config.addinivalue_line("markers", "needs(feature): skip on devices that lack a feature")
     config.addinivalue_line("markers", "mutation: rebuilds the CPU kernels with faults and expects the suite to fail")
 
@@ -43,8 +49,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
     name = request.config.getoption("--device")
+    if name == SIMULATED_NPU:
+        return "cpu"
     if name == "npu":
         pytest.importorskip("torch_npu")
     if name != "cpu" and not getattr(torch, name).is_available():
         pytest.fail(f"--device {name}: torch.{name} finds no device")
     return name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def simulated_npu(request: pytest.FixtureRequest):
+    """With ``--device simulated-npu`` the operators run the Ascend kernels on their simulator."""
+    if request.config.getoption("--device") != SIMULATED_NPU:
+        yield
+        return
+    from ascend import simulated
+    from sglang_gdn import ops
+
+    module, ops._C = ops._C, simulated.SimulatedModule(simulated.build(simulated.ROOT / "build/ascend/simulator"))
+    yield
+    ops._C = module

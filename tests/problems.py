@@ -93,6 +93,11 @@ def moved(values: dict[str, object], device: str) -> dict[str, object]:
     return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in values.items()}
 
 
+def window_pool(values: Tensor, device: str, extra_pitch: int = 0) -> GuardedPool:
+    """[slots, D, W-1], in memory as the device wants windows."""
+    return GuardedPool(values, device, extra_pitch, transposed=cases.WINDOWS_BY_TOKEN)
+
+
 @dataclass
 class Run:
     o: Tensor
@@ -233,7 +238,7 @@ class FusedLayer:
         return self.tokens["mixed_qkv"].dtype
 
     def pools(self, extra_pitch: int = 0) -> tuple[GuardedPool, GuardedPool]:
-        return GuardedPool(self.conv, self.device, extra_pitch), GuardedPool(self.ssm, self.device, extra_pitch)
+        return window_pool(self.conv, self.device, extra_pitch), GuardedPool(self.ssm, self.device, extra_pitch)
 
     def nan_out(self, *shape: int) -> Tensor:
         return torch.full((*shape, self.heads.HV, self.heads.V), torch.nan, dtype=self.activation, device=self.device)
@@ -261,7 +266,7 @@ class FusedLayer:
 
     def frontend(self, extra_pitch: int = 0, norm: bool = True, **changes) -> Frontend:
         args = self.tokens | self.rows | changes
-        conv = GuardedPool(self.conv, self.device, extra_pitch)
+        conv = window_pool(self.conv, self.device, extra_pitch)
         out = torch.full(args["mixed_qkv"].shape, torch.nan, dtype=self.activation, device=self.device)
         q, k, v, g, beta = ops.gdn_frontend(
             **args, **self.layer.kwargs(), conv_pool=conv.tensor, use_qk_l2norm_in_kernel=norm, out=out
@@ -421,9 +426,13 @@ def window_buffer(spec_slots: int, drafts: int, conv_pool: Tensor, overlapping: 
     """[spec_slots, T_d, D, W-1] of NaN; overlapping: window t + 1 shares all but one column with window t."""
     _, channels, size = conv_pool.shape
     if not overlapping:
-        shape = (spec_slots, drafts, channels, size)
-        return torch.full(shape, torch.nan, dtype=conv_pool.dtype, device=conv_pool.device)
+        shape = (spec_slots, drafts, *((size, channels) if cases.WINDOWS_BY_TOKEN else (channels, size)))
+        windows = torch.full(shape, torch.nan, dtype=conv_pool.dtype, device=conv_pool.device)
+        return windows.mT if cases.WINDOWS_BY_TOKEN else windows
     columns = size + drafts - 1
+    if cases.WINDOWS_BY_TOKEN:
+        storage = torch.full((spec_slots, columns, channels), torch.nan, dtype=conv_pool.dtype, device=conv_pool.device)
+        return storage.as_strided((spec_slots, drafts, channels, size), (channels * columns, channels, 1, channels))
     storage = torch.full((spec_slots, channels, columns), torch.nan, dtype=conv_pool.dtype, device=conv_pool.device)
     return storage.as_strided((spec_slots, drafts, channels, size), (channels * columns, 1, columns, 1))
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sglang_gdn.errors import GdnNoKernelError
+from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    """A device may serve fewer dtypes and head sizes; the CPU must serve all that the tests ask for."""
+    """A device may serve fewer dtypes, head sizes and options; the CPU must serve all that the tests ask for."""
     try:
         return (yield)
     except GdnNoKernelError as error:
@@ -16,6 +16,10 @@ def pytest_runtest_call(item: pytest.Item):
         if device == "cpu":
             raise
         pytest.skip(f"{device}: {error}")
+    except GdnUnsupportedError as error:
+        if "on npu" not in str(error):
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True, scope="session")

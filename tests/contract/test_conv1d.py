@@ -13,7 +13,17 @@ import oracle
 import tolerances
 from cases import ACTIVATIONS, BF16, F16, F32, SLOTS, name_of
 from compare import GuardedPool, assert_bit_equal
-from problems import assert_rows, assert_slots, default_ids, live, offsets, randn, token_rows, window_buffer
+from problems import (
+    assert_rows,
+    assert_slots,
+    default_ids,
+    live,
+    offsets,
+    randn,
+    token_rows,
+    window_buffer,
+    window_pool,
+)
 from sglang_gdn import ops
 from tolerances import limit
 
@@ -28,7 +38,7 @@ class Conv:
     ids: Tensor
 
     def guarded(self) -> GuardedPool:
-        return GuardedPool(self.pool, self.device)
+        return window_pool(self.pool, self.device)
 
     def nan_out(self) -> Tensor:
         return torch.full_like(self.x, torch.nan)

@@ -117,8 +117,9 @@ def test_pools_that_span_layers(device):
     layers = 3
     conv, ssm = (
         torch.full((pool.shape[0], layers, *pool.shape[1:]), torch.nan, device=device)
-        for pool in (problem.conv, problem.ssm)
+        for pool in (problem.conv.mT if cases.WINDOWS_BY_TOKEN else problem.conv, problem.ssm)
     )
+    conv = conv.mT if cases.WINDOWS_BY_TOKEN else conv
     conv[:, 1], ssm[:, 1] = problem.conv, problem.ssm
     o = ops.gdn_prefill(
         **problem.tokens, **problem.rows, **problem.layer.kwargs(), conv_pool=conv[:, 1], ssm_pool=ssm[:, 1]
@@ -184,8 +185,9 @@ def test_calls_of_different_dtypes_do_not_disturb_each_other(device):
 def test_outputs_of_two_calls_do_not_share_memory(device):
     problem = fused_layer(device, SMALL, batch=3)
     layer = problem.layer.kwargs()
+    conv, ssm = problem.pools()
     outputs = [
-        ops.gdn_decode(**problem.tokens, **problem.rows, **layer, conv_pool=problem.conv, ssm_pool=problem.ssm)
+        ops.gdn_decode(**problem.tokens, **problem.rows, **layer, conv_pool=conv.tensor, ssm_pool=ssm.tensor)
         for _ in range(2)
     ]
     assert outputs[0].data_ptr() != outputs[1].data_ptr()
