@@ -6,7 +6,8 @@
 // Tiles: a cluster of two blocks takes one row and value head, each block 64 of its 128 rows of S, which stay in
 // float32 in the registers of one warp group from the first chunk to the last. Two more warp groups a block make X and
 // R, for every second chunk, and copy them to the other block. Grid: a cluster a pair of multiprocessors, work items in
-// turn. Memory: K and Q are read once a cluster (multicast), V and O once; the only other traffic is the states.
+// turn, those of long rows first. A is kept in two 16-bit parts, as its rows may cancel.
+// Memory: K and Q are read once a cluster (multicast), V and O once; the only other traffic is the states.
 // Synchronisation: mbarriers named for who waits for what; see ChunkShared. Nothing depends on the batch.
 #pragma once
 
