@@ -11,7 +11,7 @@ import pytest
 
 from serving.checkpoints import Checkpoint
 from serving.rig import grid_of_64  # noqa: F401
-from serving.server import Server, Service
+from serving.server import Service, serving
 from sglang_gdn import cpu_engine
 
 
@@ -72,12 +72,10 @@ def service(
     configuration = CONFIGURATIONS[request.param]
     checkpoint = checkpoint_of(configuration.checkpoint)
     log = tmp_path_factory.mktemp("server") / "log"
-    server = Server(checkpoint.folder, log, *configuration.flags, **configuration.environment)
-    try:
-        server.wait_until_ready()
-        yield Service(server, checkpoint, configuration.grid)
-    finally:
-        server.stop()
+    with serving(
+        checkpoint, log, *configuration.flags, grid=configuration.grid, **configuration.environment
+    ) as service:
+        yield service
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +132,17 @@ class Service:
     server: Server
     checkpoint: Checkpoint
     grid: int
+
+
+@contextlib.contextmanager
+def serving(checkpoint: Checkpoint, log: Path, *flags: str, grid: int, **environment: str) -> Iterator[Service]:
+    """A server that is ready, and stopped at the end."""
+    server = Server(checkpoint.folder, log, *flags, **environment)
+    try:
+        server.wait_until_ready()
+        yield Service(server, checkpoint, grid)
+    finally:
+        server.stop()
 
 
 def _request(input_ids: Any, count: int, options: dict[str, Any]) -> dict[str, Any]:

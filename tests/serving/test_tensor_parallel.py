@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serving.checkpoints import Checkpoint
-from serving.server import Server, Service
+from serving.server import Service, serving
 
 pytestmark = pytest.mark.serving
 
@@ -26,17 +26,9 @@ def two_ranks(
     checkpoint = checkpoint_of("qwen3_5")
     cores = sorted(os.sched_getaffinity(0))
     flags = ("--tp", "2", "--mamba-radix-cache-strategy", "extra_buffer", "--chunked-prefill-size", "128")
-    server = Server(
-        checkpoint.folder,
-        tmp_path_factory.mktemp("two_ranks") / "log",
-        *flags,
-        SGLANG_CPU_OMP_THREADS_BIND=f"{cores[0]}|{cores[-1]}",
-    )
-    try:
-        server.wait_until_ready()
-        yield Service(server, checkpoint, grid=64)
-    finally:
-        server.stop()
+    log, bind = tmp_path_factory.mktemp("two_ranks") / "log", f"{cores[0]}|{cores[-1]}"
+    with serving(checkpoint, log, *flags, grid=64, SGLANG_CPU_OMP_THREADS_BIND=bind) as service:
+        yield service
 
 
 def test_outputs_and_hits_are_those_of_one_rank(two_ranks: Service) -> None:

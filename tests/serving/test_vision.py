@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from serving.checkpoints import IMAGE_TOKEN, VISION_END, VISION_START, VisionCheckpoint
-from serving.server import Server, Service
+from serving.server import Service, serving
 
 pytestmark = pytest.mark.serving
 
@@ -19,12 +19,8 @@ pytestmark = pytest.mark.serving
 @pytest.fixture(scope="module")
 def vision_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     checkpoint = VisionCheckpoint(tmp_path_factory.mktemp("qwen3_5_vision"))
-    server = Server(checkpoint.folder, tmp_path_factory.mktemp("server") / "log")
-    try:
-        server.wait_until_ready()
-        yield Service(server, checkpoint, grid=64)
-    finally:
-        server.stop()
+    with serving(checkpoint, tmp_path_factory.mktemp("server") / "log", grid=64) as service:
+        yield service
 
 
 def test_text(vision_service: Service) -> None:
