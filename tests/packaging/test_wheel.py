@@ -70,10 +70,11 @@ def test_names_what_is_compiled_in(wheel: Path, members: list[str]) -> None:
     assert [name for name in components if name.replace("cuda-runtime", "CUDA runtime") not in text] == []
 
 
-def test_entry_point(wheel: Path) -> None:
+def test_entry_points(wheel: Path) -> None:
     entries = configparser.ConfigParser()
     entries.read_string(zipfile.ZipFile(wheel).read(f"{DIST_INFO}/entry_points.txt").decode())
     assert dict(entries["sglang.srt.plugins"]) == {"gdn_tile": "sglang_gdn.serving.plugin:register"}
+    assert dict(entries["vllm.general_plugins"]) == {"gdn_tile": "sglang_gdn.integrations.vllm:register"}
 
 
 def test_requires_only_torch(metadata: Message) -> None:
