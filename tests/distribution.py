@@ -28,8 +28,8 @@ def python_blocks(document: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def build_wheel(source: Path, folder: Path, *settings: str) -> Path:
+def build_wheel(source: Path, folder: Path, *settings: str, **options: Any) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-    run(*command, "--wheel-dir", str(folder), *settings, str(source), timeout=BUILD_LIMIT_S)
+    run(*command, "--wheel-dir", str(folder), *settings, str(source), timeout=BUILD_LIMIT_S, **options)
     (wheel,) = folder.glob("*.whl")
     return wheel

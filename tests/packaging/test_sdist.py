@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,13 @@ import pytest
 
 from distribution import VERSION, build_wheel, run
 
-CPU_ONLY = ("-Ccmake.define.SGLANG_GDN_CUDA=OFF", "-Ccmake.define.SGLANG_GDN_ASCEND=OFF")
+QUICK = tuple(f"-Ccmake.define.SGLANG_GDN_{option}" for option in ("CUDA=OFF", "ASCEND=OFF", "CPU_BASELINE_ONLY=ON"))
+
+
+@pytest.fixture(scope="module")
+def small_wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels of one instruction set only."""
+    return build_wheel(sdist, tmp_path_factory.mktemp("small_wheel"), *QUICK)
 
 
 def test_holds_what_a_build_needs(sdist: Path) -> None:
@@ -22,11 +29,10 @@ def test_holds_what_a_build_needs(sdist: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_wheel_from_sdist_works(sdist: Path, tmp_path: Path, python: Callable[..., str]) -> None:
+def test_wheel_from_sdist_works(small_wheel: Path, tmp_path: Path, python: Callable[..., str]) -> None:
     """With both accelerators off it is the CPU build, and it passes its own check."""
-    wheel = build_wheel(sdist, tmp_path / "wheel", *CPU_ONLY)
     site = tmp_path / "site"
-    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel))
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(small_wheel))
     code = """
 import sglang_gdn, sglang_gdn.check
 from sglang_gdn import _C
@@ -39,3 +45,19 @@ print(len(report.selftest), len(failed))
     tested, failed = map(int, python(code, PYTHONPATH=str(site)).split())
     assert tested > 0
     assert failed == 0
+
+
+@pytest.mark.timeout(1800)
+def test_another_build_gives_the_same_bytes(sdist: Path, small_wheel: Path, tmp_path: Path) -> None:
+    """In another folder, at another time, by somebody whose new files are theirs alone."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    again = build_wheel(source, tmp_path / "wheel", *QUICK, umask=0o077)
+    assert again.name == small_wheel.name
+    members = [
+        {member.filename: (member.CRC, member.external_attr, member.date_time) for member in archive.infolist()}
+        for archive in map(zipfile.ZipFile, (again, small_wheel))
+    ]
+    assert members[0] == members[1]
+    assert again.read_bytes() == small_wheel.read_bytes()
