@@ -1,4 +1,5 @@
 # make test    lint, build with warnings as errors, all tests; faults put into the CPU kernels, one by one, must be noticed
+# make test-kernels, make test-front  the two halves of its tests
 # make demo    serve a small hybrid model on the CPU and show prefix reuse
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
@@ -36,7 +37,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test demo bench wheel ascend-check ascend-contract ascend-report lint clean
+.PHONY: help test test-kernels test-front demo bench wheel ascend-check ascend-contract ascend-report lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -73,9 +74,16 @@ lint: $(ENVIRONMENT)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
+# Both halves at once: each leaves a core idle while it compiles one file or waits for a server. A half prints at its end.
 test: lint $(INSTALLED)
-	$(BIN)/pytest tests/ascend tests/contract tests/integrations tests/mutations tests/packaging tests/serving
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-kernels test-front
+
+test-kernels: $(INSTALLED)
+	$(BIN)/pytest tests/ascend tests/contract tests/mutations
 	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT) -k "$(ASCEND_CONTRACT_SAMPLE)"
+
+test-front: $(INSTALLED)
+	$(BIN)/pytest tests/integrations tests/packaging tests/serving
 
 $(ACL_HEADERS): tests/ascend/acl_headers.txt | $(BIN)/python
 	rm -rf $(@D)
