@@ -138,12 +138,30 @@ class Worker:
         """Seconds for one new token after each of several prompts that share nothing."""
         return [self.generate_random([length], 1, seed)["seconds"] for seed in seeds]
 
+    def warm_up(self) -> float:
+        """Seconds of the request that SGLang's HTTP server sends to itself before it is ready."""
+        return self.generate([[10, 11, 12]], 8)["seconds"]
+
     def time_per_token(self, batch: int, length: int, tokens: int, seed: int) -> float:
-        """Seconds per decode step: a long run less a short one of the same prompts, whose prefixes are then cached."""
+        """Seconds per decode step: between the tokens of one request while the whole batch runs, from prompts whose
+        prefixes are cached. The first quarter and the last eighth, where others join and leave, are not counted."""
         prompts = self.prompts([length] * batch, seed)
         self.generate(prompts, 8)
-        short, long = (self.generate(prompts, count)["seconds"] for count in (8, 8 + tokens))
-        return (long - short) / tokens
+        sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
+
+        async def arrivals() -> list[float]:
+            others = [
+                asyncio.ensure_future(self._engine.async_generate(input_ids=prompt, sampling_params=sampling))
+                for prompt in prompts[1:]
+            ]
+            stream = await self._engine.async_generate(input_ids=prompts[0], sampling_params=sampling, stream=True)
+            times = [time.perf_counter() async for _ in stream]
+            await asyncio.gather(*others)
+            return times
+
+        times = self._engine.loop.run_until_complete(arrivals())
+        counted = times[len(times) // 4 : -(len(times) // 8)]
+        return (counted[-1] - counted[0]) / (len(counted) - 1)
 
     def agents(self, system: int, branches: int, turns: int, turn: int, answer: int, seed: int) -> dict[str, Any]:
         """Conversations that share a system prompt; every turn sends all of them with their history.

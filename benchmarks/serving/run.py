@@ -133,10 +133,11 @@ class Run:
     # Every *_steps yields (label, function); the function measures all engines.
 
     def warmup_steps(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        def first_and_second() -> dict[str, list[float]]:
-            return self.each("time_to_first_token", length=self.lengths[0], seeds=[1, 2, 3])
+        def first_requests() -> dict[str, list[float]]:
+            return self.each("time_to_first_token", length=self.lengths[0], seeds=[1, 2, 3, 5, 6])
 
-        yield "first requests", first_and_second
+        yield "warm-up of a server", lambda: self.each("warm_up")
+        yield "first requests", first_requests
         for length in self.lengths:
             yield f"{length}", lambda n=length: self.each("time_to_first_token", length=n, seeds=[4])
 

@@ -69,6 +69,7 @@ def main() -> None:
                     results[count] += one[count]
                 results["seconds"] += options.seconds / slices
                 path.write_text(json.dumps(results, indent=1) + "\n")
+                print(json.dumps({name: results[name] for name in ("seconds", *COUNTS)}), flush=True)
             results["against cold runs"] = compare(engine, samples)
             results["counters"] = engine.do("counters")
         finally:

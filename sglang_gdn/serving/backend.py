@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,6 +76,31 @@ class PrefillRows:
     snapshots: Snapshots | None
 
 
+@dataclass(frozen=True)
+class Projections:
+    """What a layer hands over instead of ``mixed_qkv`` while decoding, to be normalised and gated in the same launch.
+
+    Attributes:
+        qkvz, ba, layout: as in ``gdn_decode``.
+        norm: SGLang's gated RMSNorm of the layer.
+    """
+
+    qkvz: Tensor
+    ba: Tensor
+    layout: str
+    norm: Any
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "qkvz": self.qkvz,
+            "ba": self.ba,
+            "projection_layout": self.layout,
+            "norm_weight": self.norm.weight,
+            "norm_eps": self.norm.eps,
+            "norm_activation": "sigmoid" if self.norm.activation == "sigmoid" else "silu",
+        }
+
+
 class GdnTileBackend(GDNAttnBackend):
     """Replaces conv, gates, prefill, decode and verify of SGLang's GDN backend.
 
@@ -92,6 +118,7 @@ class GdnTileBackend(GDNAttnBackend):
         pools = self.req_to_token_pool.mamba_pool.mamba_cache
         logger.info("gdn_tile: %s", describe_service(pools.conv[0][0], pools.temporal[0], model_runner.dtype))
         warm_up(pools.conv[0][0], pools.temporal[0], model_runner.dtype)
+        self.decodes_whole_layers = getattr(pools, "replayssm_d", None) is None
         self._record = self._record_of_drafts(pools, model_runner.dtype)
         self._checks = observe.StateChecks(self._layer_states) if observe.StateChecks.asked_for() else None
         if model_runner.server_args.enable_metrics:
@@ -175,7 +202,7 @@ class GdnTileBackend(GDNAttnBackend):
         self,
         layer: Any,
         forward_batch: Any,
-        mixed_qkv: Tensor | tuple[Tensor, ...],
+        mixed_qkv: Tensor | tuple[Tensor, ...] | Projections,
         a: Tensor,
         b: Tensor,
         **kwargs: Any,
@@ -185,12 +212,15 @@ class GdnTileBackend(GDNAttnBackend):
             fallback("gdn_decode", "ReplaySSM keeps the last tokens outside the state")
             return super().forward_decode(layer, forward_batch, mixed_qkv, a, b, **kwargs)
         inputs: dict[str, Any]
-        if isinstance(mixed_qkv, tuple):
+        z = None
+        if isinstance(mixed_qkv, Projections):
+            projected, inputs = mixed_qkv.qkvz, mixed_qkv.inputs()
+        elif isinstance(mixed_qkv, tuple):
             projected, ba = mixed_qkv
             inputs = {"qkvz": projected, "ba": ba, "projection_layout": "contiguous"}
             z = _gate_columns(layer, projected)
         else:
-            projected, z = mixed_qkv, None
+            projected = mixed_qkv
             inputs = {"mixed_qkv": projected, "a": a, "b": b}
         if projected.shape[0] == 0:
             out = _no_tokens(layer, projected)
@@ -334,7 +364,8 @@ def _no_tokens(layer: Any, mixed_qkv: Tensor) -> Tensor:
 
 
 def warm_up(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> None:
-    """Loads what a layer runs, so that the first request does not: a prefill that keeps a snapshot, then a decode step.
+    """Loads what a layer runs, so that the first request does not: a prefill that keeps a snapshot, then decode steps
+    of a whole layer and of one that SGLang splits and normalises.
 
     Zeros, in slot 0, which SGLang reserves for padding.
 
@@ -363,6 +394,10 @@ def warm_up(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> None:
     ends = torch.tensor([0, tokens], dtype=torch.int32, device=device)
     ops.gdn_prefill(mixed_qkv, a, a, **layer, query_start_loc=ends, has_initial_state=row > 0, **tracking)
     snapshots.store(tracking["track_state"], ssm_pool)
+    value_dim = ssm_pool.shape[1] * ssm_pool.shape[2]
+    norm = SimpleNamespace(weight=zeros(ssm_pool.shape[2]), eps=1e-6, activation="silu")
+    whole = Projections(zeros(1, conv_pool.shape[1] + value_dim), zeros(1, 2 * a.shape[1]), "contiguous", norm)
+    ops.gdn_decode(**whole.inputs(), **layer)
     ops.gdn_decode(mixed_qkv[:1], a[:1], a[:1], **layer)
 
 

@@ -5,8 +5,11 @@ Needs an installed SGLang.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +17,8 @@ import torch
 from torch import Tensor
 
 from compare import assert_close
-from serving.rig import TREES, Rig, grid_of_64, links_of, rows_of  # noqa: F401
-from tolerances import SPLIT, draft_output_limit, fused_state_limit
+from serving.rig import TREES, Rig, grid_of_64, links_of, rows_of, whole_layer  # noqa: F401
+from tolerances import LIMITS, SPLIT, draft_output_limit, fused_state_limit
 
 pytestmark = [pytest.mark.usefixtures("sglang_installed", "grid_of_64"), pytest.mark.filterwarnings("ignore")]
 
@@ -97,6 +100,100 @@ def test_decode_of_the_raw_projections(make_rig: Callable[..., Rig]) -> None:
     out, z = raw.decode((projections, projections[1], projections[1]), [4, -1, 9, 1, 2])
     assert torch.equal(out, expected) and torch.equal(z, gate)
     assert all(torch.equal(*pair) for pair in zip(pools(raw), pools(split), strict=True))
+
+
+def whole_layer_of(rig: Rig, count: int, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    from sglang.kernels.ops.attention.fla import layernorm_gated
+
+    monkeypatch.setattr(layernorm_gated, "check_cuda_graph_backend", lambda *_: False)
+    norm = layernorm_gated.RMSNorm(rig.V, eps=1e-6, device="cuda", dtype=rig.act)
+    norm.requires_grad_(False).weight.copy_(1 + rig.normal(rig.V) / 4)
+    return whole_layer(rig, rig.raw_projections(count)[0], norm, monkeypatch)
+
+
+def mode(**answers: bool) -> SimpleNamespace:
+    asked = {"is_decode": False, "is_target_verify": False, "is_extend_without_speculative": False, **answers}
+    return SimpleNamespace(**{name: lambda answer=answer: answer for name, answer in asked.items()})
+
+
+def whole_and_stock(layer: Any, hidden_states: Tensor, batch: SimpleNamespace) -> tuple[Callable[[], Tensor], ...]:
+    """The layer as the hook computes it, and as SGLang's own code does on our backend."""
+    from sglang.srt.models.qwen3_5 import Qwen3_5GatedDeltaNet
+
+    from sglang_gdn.serving import compat
+    from sglang_gdn.serving.layers import WholeLayer
+
+    def stock(*_: Any) -> Tensor:
+        return inspect.unwrap(Qwen3_5GatedDeltaNet.forward)(layer, hidden_states, batch)
+
+    def refuse(*_: Any) -> Tensor:
+        raise AssertionError("left to SGLang")
+
+    hook = WholeLayer(compat.select()[0], "contiguous")
+    return lambda: hook(refuse, layer, hidden_states, batch), stock
+
+
+def test_whole_layers_decode(make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replayed with padded rows: as eager; and as split, decoded and normalised in turn, which rounds twice."""
+    rig = make_rig()
+    layer = whole_layer_of(rig, 4, monkeypatch)
+    batch = rig.plan_decode([-1] * 4)
+    rig.backend.forward_metadata = batch._metadata
+    indices = batch._metadata.mamba_cache_indices
+    whole, stock = whole_and_stock(
+        layer, rig.normal(4, 8), SimpleNamespace(extends=False, forward_mode=mode(is_decode=True))
+    )
+    graph, replayed = capture(rig, whole)
+    before = pools(rig)
+    for slots in ([1, 2, 3, 4], [9, 3, -1, -1]):
+        indices.copy_(rig.integers(slots))
+        restore(rig, before)
+        expected = stock() if version("sglang") == "0.5.17" else None
+        states = pools(rig)
+        restore(rig, before)
+        eager = whole()
+        assert expected is None or all(torch.equal(*pair) for pair in zip(pools(rig), states, strict=True))
+        restore(rig, before)
+        graph.replay()
+        assert torch.equal(replayed, eager)
+        if expected is not None:
+            assert_close(eager, expected, 2 * LIMITS["cuda"]["decode_o"][rig.act])
+
+
+@pytest.mark.skipif("version('sglang') != '0.5.17'", reason="later lines read the projections in place themselves")
+@pytest.mark.parametrize("padding", [None, 0, 7], ids=["eager", "graph", "padded graph"])
+def test_whole_layers_prefill(
+    padding: int | None,
+    make_rig: Callable[..., Rig],
+    monkeypatch: pytest.MonkeyPatch,
+    no_wait_for_the_device: Callable[[], AbstractContextManager[None]],
+) -> None:
+    rig = make_rig()
+    lengths = [130, 1, 64]
+    layer = whole_layer_of(rig, sum(lengths) + (padding or 0), monkeypatch)
+    planned = rig.plan_prefill(lengths, [1, 2, 3], [0, 64, 0], {0: (7, 128)})
+    batch = planned._forward_batch
+    batch.forward_mode = mode(is_extend_without_speculative=True)
+    batch.num_token_non_padded_cpu = sum(lengths)
+    whole, stock = whole_and_stock(layer, rig.normal(sum(lengths) + (padding or 0), 8), batch)
+    before = pools(rig)
+    graphs = "sglang.srt.model_executor.runner_backend_utils"
+    if padding is not None:
+        context = SimpleNamespace(forward_batch=batch)
+        monkeypatch.setattr(f"{graphs}.tc_piecewise_cuda_graph.get_tc_piecewise_forward_context", lambda: context)
+        monkeypatch.setattr(f"{graphs}.breakable_cuda_graph.is_in_breakable_cuda_graph", lambda: True)
+    whole()
+    restore(rig, before)
+    with no_wait_for_the_device():
+        out = whole()
+    states = pools(rig)
+    restore(rig, before)
+    real = sum(lengths)
+    qkvz, ba = layer._forward_input_proj(None)
+    layer._forward_input_proj = lambda _: (qkvz[:real], ba[:real])
+    expected = stock()
+    assert all(torch.equal(*pair) for pair in zip(pools(rig), states, strict=True))
+    assert_close(out[:real], expected, SPLIT[rig.act])
 
 
 def test_replayed_decode_with_padded_rows(make_rig: Callable[..., Rig]) -> None:

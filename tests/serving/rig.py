@@ -82,6 +82,7 @@ class Rig:
             mamba_map={LAYER: 0},
         )
         self.backend._record = None
+        self.backend.decodes_whole_layers = True
         self.tracked_decodes: list[int] = []
         self.backend._track_mamba_state_decode = self._track_decode
 
@@ -202,6 +203,32 @@ class Rig:
 
     def commit(self, *plan: Any) -> None:
         self.plan_commit(*plan)()
+
+
+def whole_layer(
+    rig: Rig, projections: tuple[Tensor, Tensor], norm: Any, monkeypatch: pytest.MonkeyPatch
+) -> SimpleNamespace:
+    """A layer of SGLang's models with the backend of ``rig``. Its input projections return ``projections``, its last
+    projection what it is given."""
+
+    class Attention(SimpleNamespace):
+        def __call__(self, forward_batch: Any, mixed_qkv: Any, a: Tensor, b: Tensor) -> Any:
+            return forward(self, forward_batch, mixed_qkv, a, b)
+
+    def forward(layer: Any, forward_batch: Any, mixed_qkv: Any, a: Tensor, b: Tensor, **keywords: Any) -> Any:
+        run = rig.backend.forward_extend if forward_batch.extends else rig.backend.forward_decode
+        return run(layer, forward_batch, mixed_qkv, a, b, **keywords)
+
+    running = SimpleNamespace(linear_attn_backend=rig.backend, forward=forward)
+    monkeypatch.setattr("sglang.srt.model_executor.forward_context.get_attn_backend", lambda: running)
+    return SimpleNamespace(
+        **rig.heads,
+        attn_tp_size=1,
+        attn=Attention(**vars(rig.layer)),
+        norm=norm,
+        _forward_input_proj=lambda hidden_states: projections,
+        out_proj=lambda x: (x, None),
+    )
 
 
 def rows_of(inputs: tuple[Tensor, ...], start: int, stop: int) -> tuple[Tensor, ...]:

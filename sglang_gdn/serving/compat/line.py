@@ -11,12 +11,14 @@ arguments are resolved, in the worker before the softmax backend is built, and o
 from __future__ import annotations
 
 import functools
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sglang_gdn import cpu_engine
+from sglang_gdn.serving import layers
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.serving.seams import Seam, problems
 from sglang_gdn.stats import stats
@@ -54,6 +56,7 @@ START_SEAMS = (
 
 # Used in workers that serve gdn_tile.
 WORKER_SEAMS = (
+    *layers.SEAMS,
     Seam(f"{SETUP}:attn_backend_wrapper", ("runner", "full_attn_backend"), "caller of the wrapper"),
     Seam(f"{GDN}:GDNAttnBackend", ("model_runner",), "base class"),
     Seam(f"{GDN}:GDNAttnBackend.init_forward_metadata", ("self", "forward_batch"), "row metadata"),
@@ -158,7 +161,7 @@ class Line(ABC):
 
     def __init__(self) -> None:
         self._refusal: str | None = None
-        self._stats_published = False
+        self._hooks: dict[str, layers.WholeLayer] = {}
 
     @property
     def seams(self) -> tuple[Seam, ...]:
@@ -191,6 +194,14 @@ class Line(ABC):
     @abstractmethod
     def commits_at_once(self, req_to_token_pool: Any) -> bool:
         """Whether accepted drafts are committed before the next batch, and nothing but GDN states is kept of them."""
+
+    def prefill_layer(self, layer: Any, hidden_states: Tensor, forward_batch: Any) -> Tensor | None:
+        """A Qwen3.5 layer up to its last projection, where SGLang splits the projections of a prefill into new tensors.
+
+        Returns:
+            ``[T, HV*V]``, or None before anything was launched: SGLang's code must run.
+        """
+        return None
 
     def install(self, refusal: str | None) -> None:
         """Registers the backend's name and the hooks.
@@ -283,7 +294,7 @@ class Line(ABC):
 
         if attention_backend_setup.attn_backend_wrapper is not attention_registry.attn_backend_wrapper:
             raise GdnServingError(f"{SETUP} calls an attn_backend_wrapper without the hook of {NAME}")
-        self._publish_stats()
+        self._hook_worker()
 
     def _raise_if_refused(self) -> None:
         if self._refusal is not None:
@@ -301,15 +312,24 @@ class Line(ABC):
                 f"the hook of {NAME} on {REGISTRY}.attn_backend_wrapper is not applied; the log says why above"
             )
 
-    def _publish_stats(self) -> None:
-        """Adds the counters of this worker to ``internal_states`` of SGLang's ``/server_info``."""
-        if self._stats_published:
+    def _hook_worker(self) -> None:
+        """Adds the counters of this worker to ``internal_states`` of SGLang's ``/server_info``, and makes GDN layers
+        whole."""
+        if self._hooks:
             return
-        self._stats_published = True
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+        self._hooks = {
+            f"{owner.replace(':', '.')}.forward": layers.WholeLayer(self, layout)
+            for owner, layout in layers.LAYOUTS.items()
+        }
+        for target, hook in self._hooks.items():
+            HookRegistry.register(target, hook, HookType.AROUND)
         HookRegistry.register(self.internal_state, _add_stats, HookType.AFTER)
         HookRegistry.apply_hooks()
+        for target, hook in self._hooks.items():
+            if not _is_wrapped_by(pkgutil.resolve_name(target), hook):
+                raise GdnServingError(f"the hook of {NAME} on {target} is not applied; the log says why above")
 
 
 def raise_unless_device_serves(device: str) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sglang_gdn.serving.compat.line import ARGUMENTS, BATCH, GDN, HYBRID, START_SEAMS, WORKER_SEAMS, Line
 from sglang_gdn.serving.errors import GdnServingError
 from sglang_gdn.serving.seams import Seam
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _CONTEXT = "sglang.srt.runtime_context"
+_GRAPHS = "sglang.srt.model_executor.runner_backend_utils"
+_NORM = "sglang.kernels.ops.attention.fla.layernorm_gated"
 _MARK = "_sglang_gdn_tile"
 
 
@@ -44,6 +48,24 @@ class Sglang0517(Line):
         Seam(f"{_CONTEXT}:get_server_args", (), "grid of snapshots"),
         Seam(f"{ARGUMENTS}:ServerArgs.mamba_cache_chunk_size", None, "grid of snapshots"),
         Seam(f"{BATCH}.mamba_track_mask", None, "row metadata"),
+        Seam(f"{_GRAPHS}.tc_piecewise_cuda_graph:get_tc_piecewise_forward_context", (), "prefill graphs"),
+        Seam(f"{_GRAPHS}.breakable_cuda_graph:is_in_breakable_cuda_graph", (), "prefill graphs"),
+        Seam(f"{_GRAPHS}.breakable_cuda_graph:eager_on_graph", ("enable", "capture_stub"), "prefill graphs"),
+        Seam(
+            f"{_NORM}:rms_norm_gated",
+            (
+                "x",
+                "weight",
+                "bias",
+                "z",
+                "eps",
+                "group_size",
+                "norm_before_gate",
+                "is_rms_norm",
+                "activation",
+            ),
+            "norm of whole layers",
+        ),
         Seam(f"{_SCHEDULER}:Scheduler.get_internal_state", ("self", "recv_req"), "counters in /server_info"),
     )
     choices = ARGUMENTS
@@ -87,6 +109,64 @@ class Sglang0517(Line):
 
     def commits_at_once(self, req_to_token_pool: Any) -> bool:
         return True
+
+    def prefill_layer(self, layer: Any, hidden_states: Tensor, forward_batch: Any) -> Tensor | None:
+        """The kernels read the projections in place, the norm its gate, and both write where the next reads."""
+        from sglang.kernels.ops.attention.fla.layernorm_gated import rms_norm_gated
+        from sglang.srt.model_executor.forward_context import get_attn_backend
+        from sglang.srt.model_executor.runner_backend_utils.breakable_cuda_graph import (
+            eager_on_graph,
+            is_in_breakable_cuda_graph,
+        )
+        from sglang.srt.model_executor.runner_backend_utils.tc_piecewise_cuda_graph import (
+            get_tc_piecewise_forward_context,
+        )
+
+        in_graph = get_tc_piecewise_forward_context() is not None
+        if not forward_batch.forward_mode.is_extend_without_speculative():
+            return None
+        if in_graph and not is_in_breakable_cuda_graph():
+            return None
+        qkvz, ba = layer._forward_input_proj(hidden_states)
+        attn, norm = layer.attn, layer.norm
+        gate_columns = attn.num_v_heads * attn.head_v_dim
+        qkv, z = qkvz.split([qkvz.shape[1] - gate_columns, gate_columns], dim=1)
+        b, a = ba.chunk(2, dim=1)
+        if in_graph:
+            out = qkvz.new_empty((1, len(qkvz), attn.num_v_heads, attn.head_v_dim))
+            eager_on_graph(True)(_attend_into)(attn, qkv, a, b, out)
+        else:
+            out = get_attn_backend().forward(layer=attn, forward_batch=forward_batch, mixed_qkv=qkv, a=a, b=b)
+        rows = out.reshape(-1, gate_columns)
+        if len(rows) < len(z):
+            rows = torch.cat([rows, rows.new_zeros((len(z) - len(rows), gate_columns))])
+        return rms_norm_gated(
+            x=rows,
+            weight=norm.weight.repeat(attn.num_v_heads),
+            bias=None,
+            z=z,
+            eps=norm.eps,
+            group_size=attn.head_v_dim,
+            is_rms_norm=True,
+            activation=norm.activation,
+        )
+
+
+def _attend_into(attn: Any, qkv: Tensor, a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Of the tokens of the batch that a breakable graph is replayed for."""
+    from sglang.srt.model_executor.forward_context import get_attn_backend
+    from sglang.srt.model_executor.runner_backend_utils.tc_piecewise_cuda_graph import get_tc_piecewise_forward_context
+
+    forward_batch = get_tc_piecewise_forward_context().forward_batch
+    tokens = forward_batch.num_token_non_padded_cpu
+    get_attn_backend().forward(
+        layer=attn,
+        forward_batch=forward_batch,
+        mixed_qkv=qkv[:tokens],
+        a=a[:tokens],
+        b=b[:tokens],
+        linear_attn_output=out[:, :tokens],
+    )
 
 
 LINE = Sglang0517()
