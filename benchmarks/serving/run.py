@@ -45,10 +45,10 @@ QUICK = {
     "profiled": 256,
     "agents": {"system": 192, "branches": 2, "turns": 2, "turn": 32, "answer": 8},
 }
-# Kernels between the projections of a GDN layer, stock's and ours.
+# Kernels between the projections of a GDN layer, stock's and ours, its split and its gated norm included.
 GDN_KERNELS = re.compile(
     r"conv1d|gdn|gated_delta|delta_rule|chunk_|recurrent|recompute_w_u|solve_tril|merge_16x16|l2norm|cumsum|qkv_split|"
-    r"track_mamba|mamba_state",
+    r"qkvzba_split|layer_norm_fwd_1pass|track_mamba|mamba_state",
     re.IGNORECASE,
 )
 
