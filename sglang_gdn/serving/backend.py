@@ -389,7 +389,8 @@ def warm_up(conv_pool: Tensor, ssm_pool: Tensor, dtype: torch.dtype) -> None:
     }
     mixed_qkv, a = zeros(tokens, conv_pool.shape[1]), zeros(tokens, heads["num_v_heads"])
     row = zeros(1, dtype=torch.int64)
-    snapshots = Snapshots.of(row + ops.CHUNK_SIZE, rows=row, slots=row)
+    tracked = (row == 0).nonzero(as_tuple=True)[0]  # as SGLang plans them, which loads a kernel of torch
+    snapshots = Snapshots.of(row + ops.CHUNK_SIZE, rows=tracked, slots=row)
     tracking = snapshots.tracking(ssm_pool)
     ends = torch.tensor([0, tokens], dtype=torch.int32, device=device)
     ops.gdn_prefill(mixed_qkv, a, a, **layer, query_start_loc=ends, has_initial_state=row > 0, **tracking)
