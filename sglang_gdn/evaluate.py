@@ -1,8 +1,9 @@
 """``python -m sglang_gdn eval MODEL``: how far a model on our operators is from the same model in transformers.
 
 One model object is run patched and unpatched on the same text: the output of each GDN layer, logits, perplexity, greedy
-tokens, and how errors grow with the length of a text, with float32 and with bfloat16 states. ``--output`` receives
-``report.md`` with plots and ``report.json``. Exit code 0 if every threshold holds, else 1.
+tokens, and how errors grow with the length of a text, with float32 and with bfloat16 states. With ``--sglang`` it also
+runs on SGLang's own kernels. ``--output`` receives ``report.md`` with plots and ``report.json``. Exit code 0 if every
+threshold holds, else 1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,14 +22,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sglang_gdn import machine
+from sglang_gdn import machine, ops, sglang_kernels
 from sglang_gdn.integrations.transformers import gdn_layers, patch, unpatch
 
-PERPLEXITY_LIMITS = {"float32": 1e-5, "bfloat16": 5e-4}
-# Float32 layers are each within 1e-5 of the definition; a bfloat16 layer rounds its convolution and its output.
-LAYER_LIMITS = {"float32": 2e-5, "bfloat16": 2e-2}
+PERPLEXITY_LIMITS = {"float32": 1e-5, "bfloat16": 5e-4, "float16": 5e-4}
+# Float32 layers are each within 1e-5 of the definition; others round their convolution and their output, in float16 to
+# three more bits than in bfloat16.
+LAYER_LIMITS = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 2.5e-3}
 GREEDY_LIMIT = 0.99
 SEGMENT = 1024
+SGLANG_DTYPES = ({"bfloat16", "float16"}, {"float16"})  # on a GPU, in Triton's interpreter
 
 
 @dataclass
@@ -107,19 +110,26 @@ def line_plot(title: str, rows: list[dict[str, Any]], x: str) -> str:
 
 
 @contextmanager
-def on_our_operators(model: torch.nn.Module) -> Iterator[None]:
-    patch(model)
+def on_our_operators(model: torch.nn.Module, kernels: Any = ops) -> Iterator[None]:
+    patch(model, kernels)
     try:
         yield
     finally:
         unpatch(model)
 
 
-def both(model: torch.nn.Module, run: Callable[[], Any]) -> tuple[Any, Any]:
-    """What ``run`` returns on our operators, and on transformers'."""
+# What a model is put into to run as it would without us.
+Reference = Callable[[torch.nn.Module], AbstractContextManager[None]]
+TRANSFORMERS: Reference = lambda model: nullcontext()  # noqa: E731
+SGLANG: Reference = partial(on_our_operators, kernels=sglang_kernels)
+
+
+def both(model: torch.nn.Module, run: Callable[[], Any], reference: Reference = TRANSFORMERS) -> tuple[Any, Any]:
+    """What ``run`` returns on our operators, and on those of ``reference``."""
     with on_our_operators(model):
         ours = run()
-    return ours, run()
+    with reference(model):
+        return ours, run()
 
 
 def relative_error(x: Tensor, wanted: Tensor) -> float:
@@ -127,7 +137,7 @@ def relative_error(x: Tensor, wanted: Tensor) -> float:
     return ((x.double() - wanted.double()).norm() / wanted.double().norm()).item()
 
 
-def compare_layers(model: Any, tokens: Tensor) -> list[dict[str, Any]]:
+def compare_layers(model: Any, tokens: Tensor, reference: Reference) -> list[dict[str, Any]]:
     """Each GDN layer on the input that transformers' model gives it, and the hidden states that have grown apart."""
     inputs: dict[str, tuple[tuple, dict]] = {}
 
@@ -139,11 +149,11 @@ def compare_layers(model: Any, tokens: Tensor) -> list[dict[str, Any]]:
     model(input_ids=tokens, use_cache=False)
     for hook in hooks:
         hook.remove()
-    ours, wanted = both(model, lambda: model(input_ids=tokens, use_cache=False, output_hidden_states=True))
+    ours, wanted = both(model, lambda: model(input_ids=tokens, use_cache=False, output_hidden_states=True), reference)
     rows = []
     for name, layer in layers.items():
         args, kwargs = inputs[name]
-        mine, theirs = both(layer, partial(layer, *args, **kwargs))
+        mine, theirs = both(layer, partial(layer, *args, **kwargs), reference)
         after = int(layer.layer_idx) + 1
         apart = relative_error(ours.hidden_states[after], wanted.hidden_states[after])
         rows.append({"layer": name, "error of the layer": relative_error(mine, theirs), "error so far": apart})
@@ -175,16 +185,16 @@ def greedy(model: Any, prompts: Tensor, count: int) -> Tensor:
     return torch.cat(outputs)
 
 
-def compare_greedy(model: Any, prompts: Tensor, count: int) -> dict[str, float]:
-    """Shares of tokens: generated freely, and chosen after what transformers' model wrote so far."""
-    ours, wanted = both(model, lambda: greedy(model, prompts, count))
+def compare_greedy(model: Any, prompts: Tensor, count: int, reference: Reference) -> dict[str, float]:
+    """Shares of tokens: generated freely, and chosen after what the model of ``reference`` wrote so far."""
+    ours, wanted = both(model, lambda: greedy(model, prompts, count), reference)
     texts = torch.cat([prompts, wanted], dim=1)
 
     def choices() -> Tensor:
         best = [model(input_ids=rows, use_cache=False).logits.argmax(-1) for rows in texts.split(25)]
         return torch.cat(best)[:, prompts.shape[1] - 1 : -1]
 
-    chosen, also = both(model, choices)
+    chosen, also = both(model, choices, reference)
     return {
         "free": (ours == wanted).double().mean().item(),
         "forced": (chosen == also).double().mean().item(),
@@ -218,6 +228,27 @@ def drift(model: Any, tokens: Tensor) -> list[dict[str, Any]]:
     return [{"tokens": end, **{name: errors[i] for name, errors in runs.items()}} for i, end in enumerate(ends)]
 
 
+def compare(
+    model: Any, dtype: str, tokens: Tensor, prompts: Tensor, options: argparse.Namespace, name: str,
+    reference: Reference,
+) -> tuple[list[Check], dict[str, list[dict[str, Any]]]]:  # fmt: skip
+    """Checks, and tables by title."""
+    layers = compare_layers(model, tokens[: options.window][None], reference)
+    worst = max(row["error of the layer"] for row in layers)
+    read = tokens[: options.perplexity_tokens or None]
+    ours, wanted = both(model, partial(perplexity, model, read, options.window, options.rows), reference)
+    shares = compare_greedy(model, prompts, options.new_tokens, reference)
+    # A rounding that tips one choice changes every later token of a free run; with 16 bits only choices count.
+    kind = "free" if dtype == "float32" else "forced"
+    checks = [
+        Check("largest error of a layer", worst, "at most", LAYER_LIMITS[dtype]),
+        Check("perplexity apart", abs(ours / wanted - 1), "at most", PERPLEXITY_LIMITS[dtype]),
+        Check(f"greedy agreement, {kind}", shares[kind], "at least", GREEDY_LIMIT),
+    ]
+    perplexities = {"ours": f"{ours:.7f}", name: f"{wanted:.7f}", "tokens read": len(read)}
+    return checks, {"Layers": layers, "Perplexity": [perplexities], "Greedy tokens": [dict(shares)]}
+
+
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sglang_gdn eval", description=__doc__)
     parser.add_argument("model", help="folder or name of a Qwen3-Next or Qwen3.5 checkpoint, with its tokenizer")
@@ -231,14 +262,21 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--drift-tokens", type=int, default=65536, help="length of the long text, 0 for none")
-    return parser.parse_args(argv)
+    parser.add_argument("--perplexity-tokens", type=int, default=0, help="read only so many, 0 for the whole text")
+    parser.add_argument("--sglang", action="store_true", help="compare with SGLang's own kernels too")
+    options = parser.parse_args(argv)
+    if options.sglang and (refused := set(options.dtypes) - SGLANG_DTYPES[options.device == "cpu"]):
+        parser.error(f"--sglang: SGLang's kernels do not compute in {', '.join(sorted(refused))} on {options.device}")
+    return options
 
 
 @torch.no_grad()
 def main(argv: list[str]) -> int:
+    options = arguments(argv)
+    if options.sglang and options.device == "cpu":
+        sglang_kernels.interpret()
     import transformers
 
-    options = arguments(argv)
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
     text = options.text.read_text(encoding="utf-8")
     tokens = tokenizer(text, return_tensors="pt", verbose=False).input_ids[0].to(options.device)
@@ -248,28 +286,21 @@ def main(argv: list[str]) -> int:
     prompts = torch.stack([tokens[start : start + options.prompt_tokens] for start in starts])
     facts = {"model": options.model, "text": f"{options.text.name}, {len(tokens)} tokens", "device": options.device}
     report = Report(facts | machine.versions())
+    references = {"transformers": TRANSFORMERS} | ({"SGLang": SGLANG} if options.sglang else {})
     for dtype in options.dtypes:
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, dtype))
         model = model.to(options.device).eval()
-        layers = compare_layers(model, tokens[: options.window][None])
-        report.tables[f"Layers, {dtype}"] = layers
-        worst = max(row["error of the layer"] for row in layers)
-        report.checks.append(Check(f"{dtype}: largest error of a layer", worst, "at most", LAYER_LIMITS[dtype]))
-        ours, wanted = both(model, partial(perplexity, model, tokens, options.window, options.rows))
-        report.tables[f"Perplexity, {dtype}"] = [{"ours": f"{ours:.7f}", "transformers": f"{wanted:.7f}"}]
-        report.checks.append(
-            Check(f"{dtype}: perplexity apart", abs(ours / wanted - 1), "at most", PERPLEXITY_LIMITS[dtype])
-        )
-        shares = compare_greedy(model, prompts, options.new_tokens)
-        report.tables[f"Greedy tokens, {dtype}"] = [dict(shares)]
-        # A rounding that tips one choice changes every later token of a free run; in bfloat16 only choices count.
-        kind = "free" if dtype == "float32" else "forced"
-        report.checks.append(Check(f"{dtype}: greedy agreement, {kind}", shares[kind], "at least", GREEDY_LIMIT))
+        for name, reference in references.items():
+            about = dtype if name == "transformers" else f"{dtype}, against {name}"
+            checks, tables = compare(model, dtype, tokens, prompts, options, name, reference)
+            report.tables |= {f"{title}, {about}": rows for title, rows in tables.items()}
+            for check in checks:
+                check.name = f"{about}: {check.name}"
+                print(f"{check.name}: {check.value:.3g}, {check.rule} {check.limit:.3g}", flush=True)
+            report.checks += checks
         if dtype == "float32" and options.drift_tokens:
             repeats = -(-options.drift_tokens // len(tokens))
             report.tables["Error over length, float32"] = drift(model, tokens.repeat(repeats)[: options.drift_tokens])
-        for check in report.checks[-3:]:
-            print(f"{check.name}: {check.value:.3g}, {check.rule} {check.limit:.3g}", flush=True)
     report.write(options.output)
     failed = [check.name for check in report.checks if not check.holds]
     print(f"wrote {options.output / 'report.md'}", *(f"fails: {name}" for name in failed), sep="\n")

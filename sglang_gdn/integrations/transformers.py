@@ -10,6 +10,7 @@ and ``recurrent_states`` ``[B, HV, K, V]`` float32 with the strides of ``[B, HV,
 
 from __future__ import annotations
 
+from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +30,7 @@ _CACHED_NORM_ROWS = 4096
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def patch(model: Model) -> Model:
+def patch(model: Model, kernels: Any = ops) -> Model:
     """Makes the GDN layers of Qwen3-Next and Qwen3.5 models (dense, with experts, vision-language) use our operators.
 
     Inference only. Batches padded on either side give what the unpatched model gives: padded tokens are zeroed before
@@ -37,6 +38,7 @@ def patch(model: Model) -> Model:
 
     Args:
         model: a transformers model, or any module that contains one. Patching twice is the same as once.
+        kernels: what has the ``gdn_prefill`` and ``gdn_decode`` that are called; ours unless another is compared.
 
     Returns:
         ``model``, changed in place.
@@ -53,14 +55,14 @@ def patch(model: Model) -> Model:
         if any(parameter.is_meta for parameter in layer.parameters()):
             raise _refusal("model", "hold the weights of its GDN layers on a device", f"offloaded ones in {name}")
     for layer in layers.values():
-        layer.forward = MethodType(_forward, layer)
+        layer.forward = MethodType(partial(_forward, kernels), layer)
     return model
 
 
 def unpatch(model: Model) -> Model:
     """Undoes ``patch``; the model's caches go on working."""
     for layer in gdn_layers(model).values():
-        if getattr(layer.forward, "__func__", None) is _forward:
+        if getattr(getattr(layer.forward, "__func__", None), "func", None) is _forward:
             del layer.forward
     return model
 
@@ -86,8 +88,9 @@ class _States(NamedTuple):
 
 
 def _forward(
-    layer: Any, hidden_states: Tensor, cache_params: Any = None, attention_mask: Tensor | None = None, **kwargs: Any
-) -> Tensor:
+    kernels: Any, layer: Any, hidden_states: Tensor, cache_params: Any = None, attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:  # fmt: skip
     """``forward`` of a GDN layer: ``[B, T, hidden size]`` in and out."""
     if attention_mask is not None:
         hidden_states = (hidden_states * attention_mask[:, :, None]).to(hidden_states.dtype)
@@ -119,10 +122,10 @@ def _forward(
         "activation": layer.activation,
     }
     if states.continues and tokens == 1:
-        o = ops.gdn_decode(mixed_qkv, a, b, **arguments)
+        o = kernels.gdn_decode(mixed_qkv, a, b, **arguments)
     else:
         continues = torch.full((rows,), states.continues, device=mixed_qkv.device)
-        prefill = ops.gdn_prefill(
+        prefill = kernels.gdn_prefill(
             mixed_qkv, a, b, query_start_loc=query_start_loc, has_initial_state=continues, **arguments
         )
         assert isinstance(prefill, Tensor)

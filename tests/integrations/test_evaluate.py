@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from make_checkpoint import write_checkpoint
 
+from distribution import run
 from sglang_gdn import evaluate, ops
 
 TEXT = "Every slot has a window and a state; a hit continues from both. " * 40
@@ -50,6 +52,28 @@ def test_an_operator_that_is_wrong_fails(folder: Path, tmp_path: Path, monkeypat
     assert code == 1
     assert "float32: largest error of a layer" in failed
     assert "**fails**" in (tmp_path / "report.md").read_text()
+
+
+def test_sglangs_own_kernels(folder: Path, tmp_path: Path) -> None:
+    """In Triton's interpreter, which a process has to choose before it imports Triton."""
+    sizes = ["--window", "70", "--perplexity-tokens", "70", "--prompts", "1", "--prompt-tokens", "8"]
+    run(
+        sys.executable, "-P", "-W", "ignore", "-m", "sglang_gdn", "eval", str(folder), "--text",
+        str(folder / "text.txt"), "--output", str(tmp_path), *sizes, "--new-tokens", "2", "--drift-tokens", "0",
+        "--dtypes", "float16", "--sglang", cwd=tmp_path, timeout=600,
+    )  # fmt: skip
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert len(report["checks"]) == 6
+    stock, theirs = (report["tables"][f"Layers, float16{about}"] for about in (", against SGLang", ""))
+    assert all(0 < row["error of the layer"] < 2e-3 for row in stock[:-1])
+    assert [row["error of the layer"] for row in stock] != [row["error of the layer"] for row in theirs]
+    assert set(report["tables"]["Perplexity, float16, against SGLang"][0]) == {"ours", "SGLang", "tokens read"}
+
+
+def test_dtypes_that_sglangs_kernels_do_not_have(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluated(folder, tmp_path, "--sglang", "--dtypes", "float32", "float16", "bfloat16")
+    assert "SGLang's kernels do not compute in bfloat16, float32 on cpu" in capsys.readouterr().err
 
 
 def test_a_text_that_is_too_short(folder: Path, tmp_path: Path) -> None:

@@ -53,11 +53,16 @@ def test_a_part_of_the_evaluation(tmp_path: Path) -> None:
     assert evaluate.main([str(MODEL), "--text", str(text), "--output", str(tmp_path), *options]) == 0
 
 
-def test_recorded_evaluation_met_the_thresholds_of_today() -> None:
-    report = json.loads((MODEL / "evaluation/report.json").read_text())
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [("evaluation", ["float32", "bfloat16"]), ("evaluation/sglang", ["float16", "float16, against SGLang"])],
+)
+def test_recorded_evaluation_met_the_thresholds_of_today(folder: str, names: list[str]) -> None:
+    report = json.loads((MODEL / folder / "report.json").read_text())
     assert report["facts"]["text"] == "held_out.txt, 200000 tokens"
     checks = {check["name"]: evaluate.Check(**check) for check in report["checks"]}
     assert [name for name, check in checks.items() if not check.holds] == []
-    for dtype, limit in evaluate.PERPLEXITY_LIMITS.items():
-        assert checks[f"{dtype}: perplexity apart"].limit == limit
-        assert checks[f"{dtype}: largest error of a layer"].limit == evaluate.LAYER_LIMITS[dtype]
+    for name in names:
+        dtype = name.partition(",")[0]
+        assert checks[f"{name}: perplexity apart"].limit == evaluate.PERPLEXITY_LIMITS[dtype]
+        assert checks[f"{name}: largest error of a layer"].limit == evaluate.LAYER_LIMITS[dtype]

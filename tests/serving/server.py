@@ -36,13 +36,14 @@ class Answer:
 class Server:
     """``python -m sglang_gdn serve --device cpu`` in its own process group."""
 
-    def __init__(self, model: Path, log: Path, *flags: str, **environment: str) -> None:
+    def __init__(self, model: Path, log: Path, *flags: str, tokenizer: bool = False, **environment: str) -> None:
         self.log = log
         port = _free_port()
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
         command = [
             *(sys.executable, "-m", "sglang_gdn", "serve", "--device", "cpu", str(model)),
-            *("--port", str(port), "--dtype", "float32", "--skip-tokenizer-init", "--max-total-tokens", "8192"),
+            *("--port", str(port), "--dtype", "float32", "--max-total-tokens", "8192"),
+            *(() if tokenizer else ("--skip-tokenizer-init",)),
             *flags,
         ]
         with log.open("w") as output:
@@ -61,7 +62,7 @@ class Server:
             if self._process.poll() is not None:
                 raise AssertionError(f"the server ended with {self._process.returncode}:\n{self.tail()}")
             try:
-                if requests.get(f"{self._url}/health", timeout=5).ok:
+                if requests.get(f"{self.url}/health", timeout=5).ok:
                     return
             except requests.RequestException:
                 pass
@@ -105,22 +106,22 @@ class Server:
         self._post("/abort_request", {"rid": rid})
 
     def flush(self) -> None:
-        response = requests.post(f"{self._url}/flush_cache", params={"timeout": 20}, timeout=REQUEST_SECONDS)
+        response = requests.post(f"{self.url}/flush_cache", params={"timeout": 20}, timeout=REQUEST_SECONDS)
         assert response.ok, response.text
 
     def stats(self) -> dict[str, dict[str, int]]:
         """``sglang_gdn.stats()`` of the process that runs the model."""
-        state = requests.get(f"{self._url}/server_info", timeout=REQUEST_SECONDS).json()["internal_states"][0]
+        state = requests.get(f"{self.url}/server_info", timeout=REQUEST_SECONDS).json()["internal_states"][0]
         return state["sglang_gdn"]
 
     def metrics(self, name: str) -> dict[str, float]:
         """Value of a Prometheus metric with one label of ours, by that label."""
-        text = requests.get(f"{self._url}/metrics", timeout=REQUEST_SECONDS).text
+        text = requests.get(f"{self.url}/metrics", timeout=REQUEST_SECONDS).text
         found = re.findall(rf'^{name}{{\w+="([^"]*)"}} (\S+)$', text, re.MULTILINE)
         return {label: float(value) for label, value in found}
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        response = requests.post(self._url + path, json=body, timeout=REQUEST_SECONDS)
+        response = requests.post(self.url + path, json=body, timeout=REQUEST_SECONDS)
         assert response.ok, f"{path}: {response.status_code} {response.text}\n{self.tail(30)}"
         return response.json() if response.content else None
 
