@@ -81,9 +81,12 @@ void launch_decode(const GdnDecodeArgs& args, Stream stream) {
   const bool all_bf16 =
       is_all_bf16(args.projection(), args.weights.conv_weight, args.weights.conv_bias, args.conv_pool) &&
       p.aligned_state;
-  const auto kernel = !all_bf16                              ? sm90_gdn_decode<State, AnyType, true>
-                      : args.norm_weight || args.track_slots ? sm90_gdn_decode<State, bf16, true>
-                                                             : sm90_gdn_decode<State, bf16, false>;
+  const bool norm = args.norm_weight.present, tracks = args.track_slots.present;
+  const auto kernel = !all_bf16        ? sm90_gdn_decode<State, AnyType, true, true>
+                      : norm && tracks ? sm90_gdn_decode<State, bf16, true, true>
+                      : norm           ? sm90_gdn_decode<State, bf16, true, false>
+                      : tracks         ? sm90_gdn_decode<State, bf16, false, true>
+                                       : sm90_gdn_decode<State, bf16, false, false>;
   launch(args.kOp, kernel, shape, p, args.projection().device_index, stream);
 }
 

@@ -101,18 +101,19 @@ __device__ inline float gate_of_row(const DecodeParams& p, int64_t n, int key_he
 }
 
 // T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
-// all of that is read at run time. kExtras: with norm_weight or track_slots.
-template <class State, class T, bool kExtras>
+// all of that, and which options are used, is read at run time.
+template <class State, class T, bool kNorm, bool kTracks>
 __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2 : 4)
     sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
   constexpr int kRows = kDecodeRows;
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ NormSums norm_sums;                              // 776 B, kExtras only
+  __shared__ NormSums norm_sums;                              // 776 B, kNorm only
   float* const shared_qk = reinterpret_cast<float*>(shared);  // q, then k: 1 KB
   float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows: v, with a norm o in its place
   State* const staged = reinterpret_cast<State*>(shared_v + p.block_rows);
   const bool aligned = std::is_same_v<T, AnyType> ? p.aligned_state : true;
-  const bool norm = kExtras && p.norm_weight.data;
+  const bool norm = kNorm && (!std::is_same_v<T, AnyType> || p.norm_weight.data);
+  constexpr bool kShiftsEarly = kNorm && kTracks;  // not needed before the end, but frees registers
 
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int rank = cluster_rank(), key_head = cluster_index_x();
@@ -149,8 +150,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   allow_next_kernel();
 
   const int64_t slot = load_slot(p.cache_indices, n);
-  // Loaded again where it is needed: a register fewer to hold meanwhile.
-  const auto track_slot = [&] { return kExtras && p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1; };
+  const int64_t track_slot = kTracks && p.track_slots.ids.data ? load_slot(p.track_slots, n) : -1;
   const int64_t x = n * p.x_pitch;
   qk.x = Raw<T>::load(is_k ? p.k : p.q, x + qk_input);
   if (has_v) v.x = Raw<T>::load(p.v, x + v_input);
@@ -182,11 +182,11 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   __syncthreads();
   if (norm && thread == 0) norm_sums.barrier.expect(NormSums::bytes(p.ratio));
   cluster_arrive();  // the windows of this block have been read
-  if (has_v) v.store_shifted(p, slot, track_slot(), v_channel);
+  if (has_v) v.store_shifted(p, slot, track_slot, v_channel);
   const auto shift_qk = [&] {
     const int owner = thread * static_cast<int>(cluster_size()) / kDecodeThreads;
     if (norm || owner == rank) cluster_wait();  // whole warps; with a norm, so that every block expects sums
-    if (owner == rank) qk.store_shifted(p, slot, track_slot(), qk_channel);
+    if (owner == rank) qk.store_shifted(p, slot, track_slot, qk_channel);
   };
 
   if (has_state) {
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
                                         reinterpret_cast<const float4*>(shared_qk)[lane], true);
     const int lane_row = RowMap<kRows>::row_of_lane(lane);
     wait_for_own_copies();
-    if constexpr (kExtras) shift_qk();  // earlier than it must be, to free registers
+    if (kShiftsEarly) shift_qk();
     State* target = head;
     const State* source = own;
     float* value = shared_v + warp_row + lane_row;
@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
         row[j] = updated_row(row[j], token.k, gate.decay, d);
         store_four(target + j * kHeadDim, row[j], aligned, p.short_kernel);
       }
-      if (const int64_t track = track_slot(); track >= 0) {
-        State* const tracked = target + (track - slot) * p.ssm_pitch;
+      if (track_slot >= 0) {
+        State* const tracked = target + (track_slot - slot) * p.ssm_pitch;
 #pragma unroll
         for (int j = 0; j < kRows; ++j) store_four(tracked + j * kHeadDim, row[j], aligned, p.short_kernel);
       }
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
     }
   }
-  if (!kExtras || !has_state) shift_qk();
+  if (!kShiftsEarly || !has_state) shift_qk();
   if (norm && has_state) {
     const int row = warp_row + lane;
     const bool has_row = lane < warp_rows;
