@@ -33,13 +33,16 @@ class Heads:
 # float32 say more per second there. conftest.py calls `for_device` before the tests are imported.
 HEAD_SIZE = 64
 ACTIVATION = F32
+PREFILL_ACTIVATIONS = ACTIVATIONS = [F32, BF16, F16]
+ODD_HEADS = [Heads(1, 2, 128, 64)]
 WINDOWS_BY_TOKEN = False  # windows of the convolution lie as [W-1, D] in memory, as on an NPU
 
 
 def for_device(device: str) -> None:
-    global HEAD_SIZE, ACTIVATION, WINDOWS_BY_TOKEN, SMALL, TRIPLE
+    global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, WINDOWS_BY_TOKEN, SMALL, TRIPLE
     if device != "cpu":
         HEAD_SIZE, ACTIVATION = 128, BF16
+        PREFILL_ACTIVATIONS, ODD_HEADS = [BF16, F16], []
     WINDOWS_BY_TOKEN = "npu" in device
     SMALL, TRIPLE = small(2, 4), small(2, 6)
 
@@ -92,7 +95,6 @@ ID_PATTERNS = {
     "all-pads": [-1, -1, -1, -1],
 }
 
-ACTIVATIONS = [F32, BF16, F16]
 STATES = [F32, BF16, F16]
 INDEX_DTYPES = [torch.int32, torch.int64]
 GATES = ["model", "none", "half-none", "forget", "beta-0", "beta-1"]
