@@ -7,7 +7,8 @@ states come from HBM as they do between the layers of a model. Floors are bytes 
 update with its packed decode (two kernels) and FlashInfer's decode (no convolution); for verify, SGLang's default, the
 convolution update that stores windows and the recurrent kernel that stores the state after each token, and its commit;
 for the front-end, SGLang's convolution, split, l2norm and gating kernels; for the chunk rule, FlashInfer with and
-without context parallelism, FlashQLA, flash-linear-attention and SGLang's Triton kernels.
+without context parallelism, FlashQLA, flash-linear-attention and SGLang's Triton kernels; for a prefill of a layer,
+SGLang's convolution, split, gating and chunk kernels.
 """
 
 from __future__ import annotations
@@ -418,8 +419,8 @@ class Frontend:
         torch.neg(packed, out=self.out.view(-1))
 
 
-def sglang_frontend(case: Frontend, i: int) -> object:
-    from sglang.kernels.ops.attention.fla.l2norm import l2norm_fwd
+def sglang_projections(case: Frontend, i: int) -> tuple[torch.Tensor, ...]:
+    """q, k, v, g and beta; q and k are not normalised."""
     from sglang.kernels.ops.attention.linear.fused_gdn_gating import fused_gdn_gating
     from sglang.kernels.ops.attention.triton_gdn_fused_proj import fused_qkv_split_gdn_prefill
     from sglang.kernels.ops.mamba.causal_conv1d_triton import causal_conv1d_fn
@@ -436,6 +437,13 @@ def sglang_frontend(case: Frontend, i: int) -> object:
         parts = convolved.split([case.hk * D, case.hk * D, case.hv * D], dim=-1)
         q, k, v = (x.unflatten(-1, (-1, D)).unsqueeze(0).contiguous() for x in parts)
     gates = fused_gdn_gating(case.weights["A_log"], case.a, case.b, case.weights["dt_bias"])
+    return q, k, v, *gates
+
+
+def sglang_frontend(case: Frontend, i: int) -> object:
+    from sglang.kernels.ops.attention.fla.l2norm import l2norm_fwd
+
+    q, k, v, *gates = sglang_projections(case, i)
     return l2norm_fwd(q), l2norm_fwd(k), v, *gates
 
 
@@ -557,6 +565,49 @@ def chunk_rule_rows(facts: dict, with_peers: bool) -> list[dict]:
     return rows
 
 
+class Prefill(Frontend):
+    """A layer from the projection to the output of the chunk rule."""
+
+    def __init__(self, hk: int, hv: int, lens: list[int]) -> None:
+        super().__init__(hk, hv, lens)
+        self.states = torch.randn(len(lens), hv, D, D, device="cuda") / 20
+        self.out = torch.empty(1, self.tokens, hv, D, dtype=torch.bfloat16, device="cuda")
+
+    def ours(self, i: int) -> object:
+        return ops.gdn_prefill(
+            self.mixed_qkv(i), self.a, self.b, **self.weights, num_k_heads=self.hk, num_v_heads=self.hv, head_k_dim=D,
+            head_v_dim=D, conv_pool=self.pool, ssm_pool=self.states, query_start_loc=self.offsets,
+            cache_indices=self.indices, has_initial_state=self.initial, out=self.out,
+        )  # fmt: skip
+
+    def sglang(self, i: int) -> object:
+        from sglang.kernels.ops.attention.fla.chunk import chunk_gated_delta_rule
+
+        q, k, v, g, beta = sglang_projections(self, i)
+        return chunk_gated_delta_rule(
+            q=q, k=k, v=v, g=g, beta=beta, initial_state=self.states, initial_state_indices=self.indices,
+            cu_seqlens=self.offsets, head_first=False, use_qk_l2norm_in_kernel=True,
+        )  # fmt: skip
+
+
+def prefill_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+    rows = []
+    for hk, hv in HEADS[:3]:
+        for label in ("1x512", "1x2048", "1x8192", "8x1024"):
+            case = Prefill(hk, hv, CHUNK_LENGTHS[label])
+            ours, peers = graph_ms(case.ours, 5), {}
+            if with_peers:
+                try:
+                    peers["sglang"] = graph_ms(case.sglang, 5)
+                except Exception as error:
+                    print(f"sglang not measured: {type(error).__name__}: {error}"[:300], flush=True)
+            shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label}
+            floor_ms = case.moved_bytes / rate * 1e3 + ChunkRule(hk, hv, case.lens).floor_ms()
+            rows.append(row("gdn_prefill", shape, ours, peers, floor_ms, facts | PEAK))
+            torch.cuda.empty_cache()
+    return rows
+
+
 def host_rows(facts: dict) -> list[dict]:
     """Of the call alone, without what the caller does to name its arguments."""
     rows = []
@@ -590,7 +641,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "chunk_rule", "host"])
+    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "chunk_rule", "prefill", "host"])
     arguments = parser.parse_args()
     torch.manual_seed(0)
     rate = update_rate()
@@ -604,6 +655,7 @@ def main() -> None:
         "conv1d": lambda: conv_rows(rate, facts),
         "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
         "chunk_rule": lambda: chunk_rule_rows(facts, arguments.peers),
+        "prefill": lambda: prefill_rows(rate, facts, arguments.peers),
         "host": lambda: host_rows(facts),
     }.items():
         if arguments.only in (None, name):
