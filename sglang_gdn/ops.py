@@ -38,7 +38,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sglang_gdn import _C
+from sglang_gdn import _C, context_parallel
 from sglang_gdn.errors import GdnNoKernelError, GdnTypeError, GdnUnsupportedError, GdnValueError
 from sglang_gdn.stats import count_call, fallback
 
@@ -330,10 +330,12 @@ def chunk_gated_delta_rule(
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     h = _empty_chunk_states(cu_seqlens, packed_v, ssm_pool) if output_h else None
+    segment_states, segment_chunks = _segments(packed_q, rows, packed_v.shape[1], packed_q.shape[2], packed_v.shape[2])
     _C.chunk_gated_delta_rule(
         _stream(q), packed_q, packed_k, packed_v, packed_g, packed_beta, ssm_pool, cu_seqlens, cache_indices,
-        has_initial_state, track_state, track_chunk_idx, h, _pack_batch(op, "out", out), _chunk_workspace(q),
-        _scale(op, scale, q), use_qk_l2norm_in_kernel, not dense or output_final_state,
+        has_initial_state, track_state, track_chunk_idx, h, segment_states, segment_chunks,
+        _pack_batch(op, "out", out), _chunk_workspace(q), _scale(op, scale, q), use_qk_l2norm_in_kernel,
+        not dense or output_final_state,
     )  # fmt: skip
     count_call(op, q.device.type)
     final_state = None
@@ -540,12 +542,15 @@ def gdn_prefill(
     qkv_scratch = mixed_qkv.new_empty(mixed_qkv.shape)
     gates_scratch = torch.empty((2, *a.shape), dtype=torch.float32, device=a.device)
     h = _empty_chunk_states(query_start_loc, packed_out, ssm_pool) if output_h else None
+    segment_states, segment_chunks = _segments(
+        mixed_qkv, query_start_loc.numel() - 1, num_v_heads, head_k_dim, head_v_dim
+    )
     try:
         _C.gdn_prefill(
             _stream(mixed_qkv), num_k_heads, num_v_heads, head_k_dim, head_v_dim, conv_weight, conv_bias, A_log,
             dt_bias, mixed_qkv, a, b, conv_pool, ssm_pool, query_start_loc, cache_indices, has_initial_state,
             track_slots, track_lens, track_state, track_chunk_idx, h, qkv_scratch, gates_scratch[0], gates_scratch[1],
-            packed_out, _scale(op, scale, head_k_dim), silu,
+            segment_states, segment_chunks, packed_out, _scale(op, scale, head_k_dim), silu,
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
@@ -1020,3 +1025,15 @@ def _empty_chunk_states(query_start_loc: Tensor, packed_v: Tensor, ssm_pool: Ten
         return torch.empty((chunks, *ssm_pool.shape[1:]), dtype=ssm_pool.dtype)
     bound = min(packed_v.shape[0], packed_v.shape[0] // CHUNK_SIZE + rows)
     return torch.zeros((bound, *ssm_pool.shape[1:]), dtype=ssm_pool.dtype, device=ssm_pool.device)
+
+
+def _segments(x: Tensor, rows: int, num_v_heads: int, head_k_dim: int, head_v_dim: int) -> tuple[Tensor | None, int]:
+    """Scratch for the states of segments of the tokens of ``x``, and their length in chunks; None and 0: whole rows."""
+    tokens = x.shape[0]
+    if not x.is_cuda or min(tokens, rows, num_v_heads) < 1:
+        return None, 0
+    chunks = context_parallel.segment_chunks(rows, tokens, num_v_heads, context_parallel.multiprocessors(x.device))
+    if chunks == 0:
+        return None, 0
+    shape = (2, tokens // (CHUNK_SIZE * chunks) + rows, num_v_heads, head_v_dim, head_k_dim)
+    return x.new_empty(shape, dtype=torch.float32), chunks

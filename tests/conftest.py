@@ -70,3 +70,12 @@ def simulated_npu(request: pytest.FixtureRequest):
     module, ops._C = ops._C, simulated.SimulatedModule(simulated.build(simulated.ROOT / "build/ascend/simulator"))
     yield
     ops._C = module
+
+
+@pytest.fixture(scope="session")
+def one_torch_thread():
+    """The oracle works on one token's states at a time, which is too little to share between threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

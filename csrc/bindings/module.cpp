@@ -108,7 +108,8 @@ void gdn_gating(uintptr_t stream, PyTensor A_log, PyTensor a, PyTensor b, PyTens
 void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v, PyTensor g, PyTensor beta,
                             PyTensor ssm_pool, PyTensor query_start_loc, PyTensor cache_indices,
                             PyTensor has_initial_state, PyTensor track_state, PyTensor track_chunk_idx, PyTensor h,
-                            PyTensor out, PyTensor workspace, float scale, bool qk_l2norm, bool update_state) {
+                            PyTensor segment_states, int64_t segment_chunks, PyTensor out, PyTensor workspace,
+                            float scale, bool qk_l2norm, bool update_state) {
   ChunkGatedDeltaRuleArgs args;
   READ(args, q);
   READ(args, k);
@@ -122,6 +123,8 @@ void chunk_gated_delta_rule(uintptr_t stream, PyTensor q, PyTensor k, PyTensor v
   READ(args, track_state);
   READ(args, track_chunk_idx);
   READ(args, h);
+  READ(args, segment_states);
+  args.segment_chunks = segment_chunks;
   READ(args, out);
   READ(args, workspace);
   args.scale = scale;
@@ -188,7 +191,8 @@ void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int
                  PyTensor a, PyTensor b, PyTensor conv_pool, PyTensor ssm_pool, PyTensor query_start_loc,
                  PyTensor cache_indices, PyTensor has_initial_state, PyTensor track_slots, PyTensor track_lens,
                  PyTensor track_state, PyTensor track_chunk_idx, PyTensor h, PyTensor qkv_scratch, PyTensor g_scratch,
-                 PyTensor beta_scratch, PyTensor out, float scale, bool silu) {
+                 PyTensor beta_scratch, PyTensor segment_states, int64_t segment_chunks, PyTensor out, float scale,
+                 bool silu) {
   GdnPrefillArgs args;
   args.heads = {num_k_heads, num_v_heads, head_k_dim, head_v_dim};
   READ_WEIGHT(args, conv_weight);
@@ -211,6 +215,8 @@ void gdn_prefill(uintptr_t stream, int64_t num_k_heads, int64_t num_v_heads, int
   READ(args, qkv_scratch);
   READ(args, g_scratch);
   READ(args, beta_scratch);
+  READ(args, segment_states);
+  args.segment_chunks = segment_chunks;
   READ(args, out);
   args.scale = scale;
   args.silu = silu;

@@ -152,6 +152,8 @@ ChunkGatedDeltaRuleArgs chunk_rule_of(const GdnPrefillArgs& args) {
   chunk.track_state = args.track_state;
   chunk.track_chunk_idx = args.track_chunk_idx;
   chunk.h = args.h;
+  chunk.segment_states = args.segment_states;
+  chunk.segment_chunks = args.segment_chunks;
   chunk.out = args.out;
   chunk.scale = args.scale;
   chunk.qk_l2norm = true;

@@ -63,9 +63,11 @@ struct ChunkGatedDeltaRuleArgs {
   TensorRef track_state;        // optional [N, HV, V, K] f32 contiguous: state before chunk track_chunk_idx[n]
   TensorRef track_chunk_idx;    // [N] i32/i64, present iff track_state is; -1 = none
   TensorRef h;                  // optional [sum_n ceil(L_n/64), HV, V, K] f32/bf16/f16: state before every chunk
+  TensorRef segment_states;     // scratch [2, T / (64*segment_chunks) + N, HV, V, K] f32, present iff segment_chunks is
   TensorRef out;                // [T, HV, V] dtype of v, contiguous; rows >= query_start_loc[N] become zero
   TensorRef workspace;          // f32, contents undefined; only kernels for npu need it
   float scale = 0;
+  int64_t segment_chunks = 0;  // not 0: rows may be cut into segments of so many chunks, to be worked on side by side
   bool qk_l2norm = false;
   bool update_state = true;  // false: the final state is not stored to ssm_pool
 };
@@ -144,8 +146,10 @@ struct GdnPrefillArgs {
   TensorRef qkv_scratch;        // [T, D] dtype of mixed_qkv, contiguous, contents undefined before and after
   TensorRef g_scratch;          // [T, HV] f32
   TensorRef beta_scratch;       // [T, HV] f32
+  TensorRef segment_states;     // as in ChunkGatedDeltaRuleArgs
   TensorRef out;                // [T, HV, V] dtype of mixed_qkv, contiguous; rows >= query_start_loc[N] become zero
   float scale = 0;
+  int64_t segment_chunks = 0;  // as in ChunkGatedDeltaRuleArgs
   bool silu = true;
 };
 

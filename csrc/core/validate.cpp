@@ -11,6 +11,7 @@ namespace gdn {
 namespace {
 
 constexpr int64_t kMaxDraftTokens = 16;
+constexpr int64_t kChunkTokens = 64;
 constexpr int64_t kAny = -1;
 
 using DTypes = std::initializer_list<DType>;
@@ -161,6 +162,16 @@ void check_state_tracking(const Checker& check, const TensorRef& state, const Te
   check.optional("track_state", state, kFloat32, {rows, value_heads, v_dim, k_dim}, "N, HV, V, K", Dense::all);
   check.optional("track_chunk_idx", chunk_idx, kIndices, {rows}, "N", Dense::all);
   check.optional("h", h, kFloats, {kAny, value_heads, v_dim, k_dim}, "chunks, HV, V, K", Dense::all);
+}
+
+void check_segments(const Checker& check, const TensorRef& states, int64_t chunks, int64_t tokens, int64_t rows,
+                    int64_t value_heads, int64_t v_dim, int64_t k_dim) {
+  if (chunks < 0 || (chunks > 0) != states.present)
+    check.fail(ErrorKind::value, "segment_chunks", "positive with segment_states, else 0", std::to_string(chunks));
+  if (chunks == 0) return;
+  check.tensor("segment_states", states, kFloat32,
+               {2, tokens / (kChunkTokens * chunks) + rows, value_heads, v_dim, k_dim}, "2, segments, HV, V, K",
+               Dense::all);
 }
 
 void check_drafts(const Checker& check, const char* name, const TensorRef& x, int64_t drafts) {
@@ -355,6 +366,7 @@ Specialization validate(const ChunkGatedDeltaRuleArgs& args) {
   check_indices(check, "cache_indices", args.cache_indices, rows);
   check.optional("has_initial_state", args.has_initial_state, kBool, {rows}, "N", Dense::all);
   check_state_tracking(check, args.track_state, args.track_chunk_idx, args.h, rows, value_heads, v_dim, k_dim);
+  check_segments(check, args.segment_states, args.segment_chunks, tokens, rows, value_heads, v_dim, k_dim);
   check.tensor("out", args.out, {act}, {tokens, value_heads, v_dim}, "T, HV, V", Dense::all);
   check.optional("workspace", args.workspace, kFloat32, {kAny}, "elements", Dense::all);
   Specialization spec = specialize(args.kOp, args.q);
@@ -429,6 +441,8 @@ Specialization validate(const GdnPrefillArgs& args) {
   check_conv_tracking(check, args.track_slots, args.track_lens, rows);
   check_state_tracking(check, args.track_state, args.track_chunk_idx, args.h, rows, heads.num_v_heads, heads.head_v_dim,
                        heads.head_k_dim);
+  check_segments(check, args.segment_states, args.segment_chunks, tokens, rows, heads.num_v_heads, heads.head_v_dim,
+                 heads.head_k_dim);
   check.tensor("out", args.out, {act}, {tokens, heads.num_v_heads, heads.head_v_dim}, "T, HV, V", Dense::all);
   return specialize(args.kOp, args.mixed_qkv, heads, args.weights.conv_weight, args.conv_pool, args.ssm_pool);
 }

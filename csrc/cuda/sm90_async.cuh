@@ -27,8 +27,12 @@ __device__ inline void barrier_init(SharedAddress barrier, uint32_t arrivals) {
 // Makes initialised barriers visible to the other block of the cluster and to asynchronous copies.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ inline void barrier_arrive(SharedAddress barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+__device__ inline void barrier_arrive(SharedAddress barrier, uint32_t arrivals = 1) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ inline void barrier_expect(SharedAddress barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 __device__ inline void barrier_arrive_expect(SharedAddress barrier, uint32_t bytes) {
@@ -107,6 +111,13 @@ __device__ inline void prefetch_box_to_l2(const CUtensorMap* map, int x, int y, 
 __device__ inline void copy_to_block(SharedAddress to, SharedAddress from, uint32_t bytes, SharedAddress barrier) {
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "r"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// `to` in this block; both ends at multiples of 16 bytes.
+__device__ inline void copy_from_global(SharedAddress to, const void* from, uint32_t bytes, SharedAddress barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 

@@ -31,6 +31,13 @@ ChunkRuleParams params_of(const ChunkGatedDeltaRuleArgs& args) {
   p.ssm_pool = float_ptr(args.ssm_pool);
   p.h = float_ptr(args.h);
   p.track_state = static_cast<float*>(float_ptr(args.track_state).data);
+  p.items = p.segment_chunks = 0;
+  p.segment_ends = p.segment_maps = nullptr;
+  if (args.segment_states.present) {
+    p.segment_chunks = static_cast<int32_t>(args.segment_chunks);
+    p.segment_ends = static_cast<float*>(args.segment_states.data);
+    p.segment_maps = p.segment_ends + args.segment_states.stride[0];
+  }
   p.track_chunk_idx = index_ptr(args.track_chunk_idx);
   p.query_start_loc = index_ptr(args.query_start_loc);
   p.cache_indices = slot_ptr(args.cache_indices, args.ssm_pool);
@@ -48,17 +55,36 @@ ChunkRuleParams params_of(const ChunkGatedDeltaRuleArgs& args) {
   return p;
 }
 
-template <class T>
-void launch_chunk_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) {
-  const int64_t items = std::max<int64_t>(args.cache_indices.shape[0] * args.v.shape[1], 1);
+template <class T, Pass kPass>
+void launch_pass(const ChunkGatedDeltaRuleArgs& args, ChunkRuleParams p, int64_t items, Stream stream) {
+  p.items = static_cast<int32_t>(items);
   const int64_t clusters = multiprocessors(args.kOp, args.q.device_index) / kBlocks;
   LaunchShape shape;
-  shape.grid = dim3(static_cast<unsigned>(kBlocks * std::min(items, clusters)));
+  shape.grid = dim3(static_cast<unsigned>(kBlocks * std::clamp<int64_t>(items, 1, clusters)));
   shape.block = kChunkThreads;
   shape.cluster_x = kBlocks;
   shape.shared_bytes = sizeof(ChunkShared);
-  launch(args.kOp, args.qk_l2norm ? sm90_chunk_gated_delta_rule<T, true> : sm90_chunk_gated_delta_rule<T, false>, shape,
-         params_of(args), args.q.device_index, stream);
+  launch(args.kOp,
+         args.qk_l2norm ? sm90_chunk_gated_delta_rule<T, true, kPass> : sm90_chunk_gated_delta_rule<T, false, kPass>,
+         shape, p, args.q.device_index, stream);
+}
+
+void launch_join(const ChunkGatedDeltaRuleArgs& args, const ChunkRuleParams& p, Stream stream) {
+  LaunchShape shape;
+  shape.grid = grid_of_rows(kHead / kJoinRows * p.value_heads, p.rows);
+  shape.block = kJoinThreads;
+  shape.shared_bytes = sizeof(JoinShared);
+  launch(args.kOp, sm90_join_segments, shape, p, args.q.device_index, stream);
+}
+
+template <class T>
+void launch_chunk_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) {
+  const ChunkRuleParams p = params_of(args);
+  const int64_t heads = p.value_heads, segments = args.segment_states.shape[1];
+  if (p.segment_chunks == 0) return launch_pass<T, Pass::rows>(args, p, p.rows * heads, stream);
+  launch_pass<T, Pass::ends>(args, p, 2 * segments * heads, stream);
+  launch_join(args, p, stream);
+  launch_pass<T, Pass::segments>(args, p, segments * heads, stream);
 }
 
 }  // namespace

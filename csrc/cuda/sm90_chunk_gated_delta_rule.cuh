@@ -9,6 +9,9 @@
 // turn, those of long rows first. A is kept in two 16-bit parts, as its rows may cancel.
 // Memory: K and Q are read once a cluster (multicast), V and O once; the only other traffic is the states.
 // Synchronisation: mbarriers named for who waits for what; see ChunkShared. Nothing depends on the batch.
+// Segments: a chunk's S' is linear in S, so a segment of chunks ends at B + S M, with B its end from a state of zero
+// and M its end from the identity with v = 0. Rows may be cut: one launch finds all B and M without outputs, one joins
+// them in float32, and the outputs of all segments are then found side by side.
 #pragma once
 
 #include "cuda/sm90_device.cuh"
@@ -27,6 +30,15 @@ constexpr int kServiceRegisters = 56, kPrepareRegisters = 112, kStateRegisters =
 constexpr int kKeyStages = 4, kValueStages = 2;
 constexpr int kValuesAhead = 4;   // chunks, fetched into the L2 cache
 constexpr int kSortedRows = 256;  // more are worked on in their order
+// Of a chunk's last tokens, 16 a step, the state takes W in two 16-bit parts: where keys agree, X is largest there.
+constexpr int kExactSteps = 2, kExactStepsOfTail = 4;
+#ifdef SGLANG_GDN_RACECHECK
+constexpr bool kEveryThreadArrives = true;  // compute-sanitizer does not see what orders threads with one that arrives
+#else
+constexpr bool kEveryThreadArrives = false;
+#endif
+constexpr int kWarpArrivals = kEveryThreadArrives ? kWarp : 1, kGroupArrivals = kGroupWarps * kWarpArrivals;
+constexpr int kThreadArrivals = kEveryThreadArrives ? kGroup : 1;
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct ChunkRuleParams {
@@ -36,13 +48,19 @@ struct ChunkRuleParams {
   FloatPtr out;                    // [T, HV, 128]
   FloatPtr ssm_pool;               // [slots, HV, 128, 128]
   FloatPtr h;                      // optional [chunks, HV, 128, 128]
-  float* track_state;              // optional [N, HV, 128, 128]
+  float* segment_ends;             // optional [segments, HV, 128, 128]: states at the end of segments
+  // [segments, HV, 128, 128]: what a segment multiplies the state at its start by; in the place of the first segment of
+  // a row the state of the row, which the last one overwrites
+  float* segment_maps;
+  float* track_state;  // optional [N, HV, 128, 128]
   IndexPtr track_chunk_idx;
   IndexPtr query_start_loc;
   SlotPtr cache_indices;
   const bool* has_initial_state;  // optional [N]
   int64_t g_pitch, beta_pitch, ssm_pitch;
+  int32_t items;  // of the launch, at most
   int32_t rows, tokens, value_heads, ratio;
+  int32_t segment_chunks;  // 0: rows are whole
   float scale;
   bool update_state;
 };
@@ -101,24 +119,86 @@ struct Ring {
   __device__ void next() { ++count; }
 };
 
-// One row and value head.
+// What a launch works on.
+//   rows      whole rows
+//   ends      all segments of a row but its last: their ends from a state of zero and, but for the first one, which
+//             starts from the state of the row, their maps
+//   segments  all segments of a row, from the states at their starts
+enum class Pass { rows, ends, segments };
+template <Pass kPass>
+constexpr bool kHasOutputs = kPass != Pass::ends;
+
+// Where a row lies, and where its segments in the arrays of all segments.
+struct RowPlace {
+  int begin, length, segments, first_segment;
+
+  // Calls body(row, place) for the rows in turn.
+  template <class Body>
+  __device__ static void for_each(const ChunkRuleParams& p, Body body) {
+    RowPlace place{0, 0, 0, 0};
+    place.begin = static_cast<int>(load_index(p.query_start_loc, 0));
+    for (int row = 0; row < p.rows; ++row) {
+      const int end = static_cast<int>(load_index(p.query_start_loc, row + 1)), size = kChunk * p.segment_chunks;
+      place.length = end - place.begin;
+      place.segments = max(1, (place.length + size - 1) / size);
+      body(row, place);
+      place.begin = end;
+      place.first_segment += place.segments;
+    }
+  }
+};
+
+// One row, or a segment of it, and value head.
 struct ChunkItem {
   int row, head, begin, length, slot;
   bool from_slot;
+  int segment = 0, first_chunk = 0;  // of all segments; of the row
+  bool is_first = true, is_last = true, is_map = false;
 
+  // The length is -1 where there is no such item.
+  template <Pass kPass>
   __device__ static ChunkItem load(const ChunkRuleParams& p, const ChunkShared& shared, int index) {
     ChunkItem item;
     item.row = index / p.value_heads;
     item.head = index - item.row * p.value_heads;
-    if (p.rows <= kSortedRows) item.row = shared.sorted_rows[item.row];
-    item.begin = static_cast<int>(load_index(p.query_start_loc, item.row));
-    item.length = static_cast<int>(load_index(p.query_start_loc, item.row + 1)) - item.begin;
+    if constexpr (kPass == Pass::rows) {
+      if (p.rows <= kSortedRows) item.row = shared.sorted_rows[item.row];
+      item.begin = static_cast<int>(load_index(p.query_start_loc, item.row));
+      item.length = static_cast<int>(load_index(p.query_start_loc, item.row + 1)) - item.begin;
+    } else {
+      item.find_segment<kPass>(p, item.row);
+      if (item.length < 0) return item;
+    }
     item.slot = static_cast<int>(load_slot(p.cache_indices, item.row));
     item.from_slot = p.has_initial_state == nullptr || p.has_initial_state[item.row];
     return item;
   }
+
+  template <Pass kPass>
+  __device__ void find_segment(const ChunkRuleParams& p, int wanted) {
+    length = -1;
+    RowPlace::for_each(p, [&](int candidate, const RowPlace& place) {
+      // In the pass over ends: the end of the first, then the end and the map of each up to the last but one.
+      const int items = kPass == Pass::ends ? max(0, 2 * place.segments - 3) : place.segments;
+      if (wanted >= 0 && wanted < items) {
+        const int inside = kPass == Pass::ends ? (wanted + 1) / 2 : wanted;
+        row = candidate;
+        is_map = kPass == Pass::ends && wanted > 0 && wanted % 2 == 0;
+        is_first = inside == 0, is_last = inside == place.segments - 1;
+        segment = place.first_segment + inside;
+        first_chunk = inside * p.segment_chunks;
+        begin = place.begin + first_chunk * kChunk;
+        length = min(p.segment_chunks * kChunk, place.length - first_chunk * kChunk);
+      }
+      wanted -= items;
+    });
+  }
+
   __device__ int chunks() const { return (length + kChunk - 1) / kChunk; }
   __device__ int chunk_tokens(int chunk) const { return min(kChunk, length - chunk * kChunk); }
+  __device__ int64_t state_offset(const ChunkRuleParams& p, int64_t index) const {
+    return (index * p.value_heads + head) * kHead * kHead;
+  }
 };
 
 // NOTE: tells the compiler that a value is one for the warp; products in flight must not cross divergent branches.
@@ -143,37 +223,51 @@ __device__ inline void sort_rows(const ChunkRuleParams& p, ChunkShared& shared) 
 }
 
 // A cluster's items: one of every turn, in turns of opposite directions, so that who had a long one gets a short one.
-template <class Body>
+template <Pass kPass, class Body>
 __device__ inline void for_each_item(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
-  const int clusters = gridDim.x / kBlocks, items = p.rows * p.value_heads, cluster = cluster_index_x();
-  if (cluster >= items) return;
+  const int clusters = gridDim.x / kBlocks, cluster = cluster_index_x();
+  if (cluster >= p.items) return;
   int index = cluster, step = 2 * (clusters - cluster) - 1;
-  ChunkItem item = ChunkItem::load(p, shared, index);
-  while (true) {
+  ChunkItem item = ChunkItem::load<kPass>(p, shared, index);
+  while (kPass == Pass::rows || item.length >= 0) {
     index += step;
     step = 2 * clusters - step;
     ChunkItem next = item;
-    if (index < items) next = ChunkItem::load(p, shared, index);
+    if (index < p.items) next = ChunkItem::load<kPass>(p, shared, index);
     body(item);
-    if (index >= items) return;
+    if (index >= p.items) return;
     item = next;
   }
 }
 
 __device__ inline SharedAddress barrier_of(const uint64_t& barrier) { return shared_address(&barrier); }
 
-// One arrival a warp, in both blocks.
-__device__ inline void arrive_in_both_blocks(const uint64_t& barrier) {
+// kWarpArrivals, after the accesses of the whole warp.
+__device__ inline void arrive(const uint64_t& barrier) {
   __syncwarp();
-  const int lane = threadIdx.x % kWarp;
-  if (lane < kBlocks) barrier_arrive_in_cluster(in_block(barrier_of(barrier), lane));
+  if (kEveryThreadArrives || threadIdx.x % kWarp == 0) barrier_arrive(barrier_of(barrier));
+}
+
+__device__ inline void arrive_in_block(const uint64_t& barrier, uint32_t rank) {
+  __syncwarp();
+  if (kEveryThreadArrives || threadIdx.x % kWarp == 0) barrier_arrive_in_cluster(in_block(barrier_of(barrier), rank));
+}
+
+__device__ inline void arrive_in_both_blocks(const uint64_t& barrier) {
+  if constexpr (kEveryThreadArrives) {
+    for (uint32_t rank = 0; rank < kBlocks; ++rank) arrive_in_block(barrier, rank);
+  } else {
+    __syncwarp();
+    const int lane = threadIdx.x % kWarp;
+    if (lane < kBlocks) barrier_arrive_in_cluster(in_block(barrier_of(barrier), lane));
+  }
 }
 
 // ------------------------------------------------------------------------------ copies of q and k, and of v: a warp
 // each
-template <class Body>
+template <Pass kPass, class Body>
 __device__ inline void for_each_chunk(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
-  for_each_item(p, shared, [&](const ChunkItem& item) {
+  for_each_item<kPass>(p, shared, [&](const ChunkItem& item) {
     if (item.slot < 0) return;
     for (int chunk = 0; chunk < item.chunks(); ++chunk) body(item, chunk);
   });
@@ -200,7 +294,8 @@ struct StageLoader {
     barrier_wait(barrier_of(free[stage]), ring.phase() ^ 1);
     const SharedAddress arrived = barrier_of((tail ? with_tail : full)[stage]);
     if (lane == 0) {
-      barrier_arrive_expect(arrived, bytes);
+      barrier_expect(arrived, bytes);
+      barrier_arrive(arrived, kWarp);
       copy(stage, arrived);
     }
     __syncwarp();
@@ -209,26 +304,30 @@ struct StageLoader {
       tail_phases ^= 1u << stage;
       zero(stage);
       fence_async_proxy();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(barrier_of(full[stage]));
+      barrier_arrive(barrier_of(full[stage]));
     }
     ring.next();
   }
 };
 
+// In the pass over ends half of k by each block, else k by the first and q by the second.
+template <Pass kPass>
 __device__ inline void load_keys(const ChunkRuleParams& p, ChunkShared& shared) {
+  constexpr bool kQueries = kHasOutputs<kPass>;
   StageLoader<kKeyStages> loader;
   const uint32_t rank = cluster_rank();
-  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk<kPass>(p, shared, [&](const ChunkItem& item, int chunk) {
     const int tokens = item.chunk_tokens(chunk);
     loader.load(
-        shared.keys_full, shared.keys_free, shared.keys_with_tail, sizeof(KeyStage), tokens < kChunk,
+        shared.keys_full, shared.keys_free, shared.keys_with_tail, (kQueries ? 4 : 2) * kTileBytes, tokens < kChunk,
         [&](uint32_t stage, SharedAddress arrived) {
-          const CUtensorMap* map = rank == 0 ? &p.k : &p.q;
-          const SharedAddress to = shared_address(rank == 0 ? shared.keys[stage].k : shared.keys[stage].q);
+          const bool query = kQueries && rank == 1;
+          const CUtensorMap* map = query ? &p.q : &p.k;
+          const SharedAddress to = shared_address(query ? shared.keys[stage].q : shared.keys[stage].k);
           for (int half = 0; half < 2; ++half)
-            copy_box_to_blocks(to + half * kTileBytes, map, half * 64, item.head / p.ratio, item.begin + chunk * kChunk,
-                               arrived, (1 << kBlocks) - 1);
+            if (kQueries || half == static_cast<int>(rank))
+              copy_box_to_blocks(to + half * kTileBytes, map, half * 64, item.head / p.ratio,
+                                 item.begin + chunk * kChunk, arrived, (1 << kBlocks) - 1);
         },
         [&](uint32_t stage) {
           zero_rows(shared.keys[stage].k, tokens);
@@ -239,7 +338,7 @@ __device__ inline void load_keys(const ChunkRuleParams& p, ChunkShared& shared) 
 
 // The state is what the block waits for longest: it is fetched into the L2 cache while the row before is worked on.
 __device__ inline void prefetch_state(const ChunkRuleParams& p, const ChunkItem& item) {
-  if (!item.from_slot || threadIdx.x % kWarp != 0) return;
+  if (!item.from_slot || !item.is_first || threadIdx.x % kWarp != 0) return;
   const int64_t size = p.ssm_pool.dtype == DType::f32 ? 4 : 2;
   const int64_t first =
       item.slot * p.ssm_pitch + (item.head * kHead + static_cast<int64_t>(cluster_rank()) * kHalf) * kHead;
@@ -247,9 +346,11 @@ __device__ inline void prefetch_state(const ChunkRuleParams& p, const ChunkItem&
   if (address % 16 == 0) prefetch_to_l2(reinterpret_cast<const void*>(address), kHalf * kHead * size);
 }
 
+template <Pass kPass>
 __device__ inline void load_values(const ChunkRuleParams& p, ChunkShared& shared) {
   StageLoader<kValueStages> loader;
-  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk<kPass>(p, shared, [&](const ChunkItem& item, int chunk) {
+    if (item.is_map) return;
     if (chunk == 0) prefetch_state(p, item);
     const int tokens = item.chunk_tokens(chunk);
     if (threadIdx.x % kWarp == 0 && chunk + kValuesAhead < item.chunks())
@@ -271,11 +372,11 @@ __device__ inline uint4* output_piece(const ChunkRuleParams& p, int token, int h
   return reinterpret_cast<uint4*>(static_cast<T*>(p.out.data) + first) + piece;
 }
 
-template <class T>
+template <class T, Pass kPass>
 __device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shared) {
   const int lane = threadIdx.x % kWarp, piece = lane % 8;
   Ring<kValueStages> ring;
-  for_each_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
+  for_each_chunk<kPass>(p, shared, [&](const ChunkItem& item, int chunk) {
     const int tokens = item.chunk_tokens(chunk), begin = item.begin + chunk * kChunk;
     barrier_wait(barrier_of(shared.outputs_full[ring.stage()]), ring.phase());
     const unsigned char* const tile = shared.values[ring.stage()];
@@ -291,18 +392,17 @@ __device__ inline void store_outputs(const ChunkRuleParams& p, ChunkShared& shar
             reinterpret_cast<const uint4*>(tile)[row * 8 + (piece ^ (row & 7))];
       fence_async_proxy();
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.values_free[ring.stage()]));
+    arrive(shared.values_free[ring.stage()]);
     ring.next();
   });
 }
 
 // Zeros in the output of rows without a slot, and past the last row.
-template <class T>
+template <class T, Pass kPass>
 __device__ inline void zero_outputs(const ChunkRuleParams& p, const ChunkShared& shared) {
   const int lane = threadIdx.x % kWarp;
   const auto zero = [&](int token, int head) { *output_piece<T>(p, token, head, lane % 8) = uint4{0, 0, 0, 0}; };
-  for_each_item(p, shared, [&](const ChunkItem& item) {
+  for_each_item<kPass>(p, shared, [&](const ChunkItem& item) {
     if (item.slot >= 0) return;
     for (int i = lane / 8; i < item.length; i += kWarp / 8) zero(item.begin + i, item.head);
   });
@@ -313,10 +413,10 @@ __device__ inline void zero_outputs(const ChunkRuleParams& p, const ChunkShared&
 
 // ------------------------------------------------------------------------------------------------ gates, by one warp
 // Calls body(item, chunk) for the chunks that this block prepares: every second one of the cluster.
-template <class Body>
+template <Pass kPass, class Body>
 __device__ inline void for_each_own_chunk(const ChunkRuleParams& p, const ChunkShared& shared, Body body) {
   int first = static_cast<int>(cluster_rank());  // own chunks of the item before come before it
-  for_each_item(p, shared, [&](const ChunkItem& item) {
+  for_each_item<kPass>(p, shared, [&](const ChunkItem& item) {
     if (item.slot < 0) return;
     const int chunks = item.chunks();
     int chunk = first;
@@ -325,6 +425,7 @@ __device__ inline void for_each_own_chunk(const ChunkRuleParams& p, const ChunkS
   });
 }
 
+template <Pass kPass>
 struct GateLoader {
   const ChunkRuleParams& p;
   ChunkShared& shared;
@@ -359,13 +460,12 @@ struct GateLoader {
     GateStage& stage = shared.gates[ring.stage()];
     *reinterpret_cast<float2*>(&stage.log2_gate[2 * lane]) = {(sum - g[1]) * kLog2e, sum * kLog2e};
     *reinterpret_cast<float2*>(&stage.beta[2 * lane]) = {beta[0], beta[1]};
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.gates_full[ring.stage()]));
+    arrive(shared.gates_full[ring.stage()]);
     ring.next();
   }
 
   __device__ void run() {
-    for_each_own_chunk(p, shared, [&](const ChunkItem& item, int chunk) {
+    for_each_own_chunk<kPass>(p, shared, [&](const ChunkItem& item, int chunk) {
       if (tokens > 0) store();
       load(item, chunk);
     });
@@ -410,10 +510,7 @@ struct ChunkPreparer {
   __device__ void wait_for_packet() const {
     barrier_wait(barrier_of(shared.packet_free[cluster_rank()]), own.phase() ^ 1);
   }
-  __device__ void free_gates() const {
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.gates_free[gates.stage()]));
-  }
+  __device__ void free_gates() const { arrive(shared.gates_free[gates.stage()]); }
 
   __device__ void next() {
     keys.count += kBlocks;
@@ -441,6 +538,24 @@ struct ChunkPreparer {
     barrier();
   }
 
+  // Of the fragment's rows of X.
+  __device__ void load_x_factors(float (&factor)[2]) const {
+    const float last = gate().log2_gate[kChunk - 1];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      factor[i] = gate().beta[row + 8 * i] * exp2_approximate(last - gate().log2_gate[row + 8 * i]);
+  }
+
+  // Half of the columns of X.
+  __device__ void store_x(int half, float (&x)[32], const float (&factor)[2]) const {
+#pragma unroll
+    for (int nb = 0; nb < 8; nb += 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[4 * nb + i] *= factor[i / 2 % 2];
+      store_fragment_rows(shared_address(packet().x) + half * kTileBytes, nb, x + 4 * nb);
+    }
+  }
+
   __device__ void store_fragment_rows(SharedAddress tile, int nb, const float* fragment) const {
     uint32_t blocks[4];
     pack_operand<T>(blocks, fragment);
@@ -455,23 +570,31 @@ struct ChunkPreparer {
     copy_to_block(in_block(from, other), from, bytes, in_block(full, other));
   }
 
-  __device__ void announce(uint32_t bytes) const {
+  // By all threads of the group; the first one sends the parts, of so many bytes.
+  template <class Send>
+  __device__ void publish(uint32_t bytes, Send send_parts) const {
+    fence_async_proxy();
+    barrier();
     const SharedAddress full = barrier_of(shared.packet_full[cluster_rank()]);
-    barrier_arrive(full);
+    const bool is_first = warp == 0 && lane == 0;
+    if (kEveryThreadArrives || is_first) barrier_arrive(full);
+    if (!is_first) return;
     barrier_arrive_expect_in_cluster(in_block(full, cluster_rank() ^ 1), bytes);
+    send_parts();
   }
 };
 
-// A and X.
-template <class T, bool kNorm>
+// A and X, of which AttentionPreparer makes half in the pass over ends.
+template <class T, bool kNorm, Pass kPass>
 struct InversePreparer : ChunkPreparer<T> {
+  static constexpr int kHalvesOfX = kHasOutputs<kPass> ? 2 : 1;
   using Base = ChunkPreparer<T>;
   using Base::group_row, Base::lane, Base::p, Base::pair, Base::row, Base::shared, Base::warp;
 
   __device__ InversePreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 1) {}
 
   __device__ void run() {
-    for_each_own_chunk(p, shared, [&](const ChunkItem&, int) {
+    for_each_own_chunk<kPass>(p, shared, [&](const ChunkItem&, int) {
       prepare();
       this->next();
     });
@@ -581,12 +704,7 @@ struct InversePreparer : ChunkPreparer<T> {
           a[nb][0] *= norm.x, a[nb][1] *= norm.y, a[nb][2] *= norm.x, a[nb][3] *= norm.y;
         }
       }
-      pack_operand<T>(operand + 4 * w, &a[0][0]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 kept = unpack<T>(operand[4 * w + i]);
-        rest[4 * w + i] = pack<T>(a[i / 2][i % 2 * 2] - kept.x, a[i / 2][i % 2 * 2 + 1] - kept.y);
-      }
+      pack_operand_and_rest<T>(operand + 4 * w, rest + 4 * w, &a[0][0]);
       const int row = 16 * warp + lane % 16, piece = 2 * w + lane / 16;
       store_blocks(tile_piece(shared_address(shared.inverse[0]), row, piece), operand + 4 * w);
       store_blocks(tile_piece(shared_address(shared.inverse[1]), row, piece), rest + 4 * w);
@@ -615,15 +733,13 @@ struct InversePreparer : ChunkPreparer<T> {
     uint32_t inverse[16], rest[16];
     invert_column(inverse, rest);
     fence_async_proxy();
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.inverse_full));
+    arrive(shared.inverse_full);
     const GateStage& gate = this->gate();
-    const float last = gate.log2_gate[kChunk - 1];
-    const float factor[2] = {gate.beta[row] * exp2_approximate(last - gate.log2_gate[row]),
-                             gate.beta[row + 8] * exp2_approximate(last - gate.log2_gate[row + 8])};
+    float factor[2];
+    this->load_x_factors(factor);
     Packet& packet = this->packet();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalvesOfX; ++half) {
       const uint64_t columns = columns_descriptor(k + half * kTileBytes);
       float x[32] = {};
       products_begin(x);
@@ -644,27 +760,19 @@ struct InversePreparer : ChunkPreparer<T> {
         this->free_gates();
       }
       products_wait<0>(x);
-      if (half == 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
-#pragma unroll
-      for (int nb = 0; nb < 8; nb += 2) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) x[4 * nb + i] *= factor[i / 2 % 2];
-        this->store_fragment_rows(shared_address(packet.x) + half * kTileBytes, nb, x + 4 * nb);
-      }
+      if (half == kHalvesOfX - 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+      this->store_x(half, x, factor);
     }
-    fence_async_proxy();
-    this->barrier();
-    if (warp == 0 && lane == 0) {
-      constexpr uint32_t kFactorBytes = sizeof(Packet::u_factor) + sizeof(Packet::decay);
-      this->announce(sizeof(Packet::x) + kFactorBytes);
-      this->send(packet.x, sizeof(Packet::x));
+    constexpr uint32_t kFactorBytes = sizeof(Packet::u_factor) + sizeof(Packet::decay);
+    this->publish(kHalvesOfX * kTileBytes + kFactorBytes, [&] {
+      this->send(packet.x, kHalvesOfX * kTileBytes);
       this->send(packet.u_factor, kFactorBytes);
-    }
+    });
   }
 };
 
-// R.
-template <class T, bool kNorm>
+// R; in the pass over ends half of X.
+template <class T, bool kNorm, Pass kPass>
 struct AttentionPreparer : ChunkPreparer<T> {
   using Base = ChunkPreparer<T>;
   using Base::lane, Base::p, Base::pair, Base::row, Base::shared, Base::warp;
@@ -672,10 +780,40 @@ struct AttentionPreparer : ChunkPreparer<T> {
   __device__ AttentionPreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 2) {}
 
   __device__ void run() {
-    for_each_own_chunk(p, shared, [&](const ChunkItem&, int) {
-      prepare();
+    for_each_own_chunk<kPass>(p, shared, [&](const ChunkItem&, int) {
+      if constexpr (kHasOutputs<kPass>)
+        prepare();
+      else
+        prepare_half_of_x();
       this->next();
     });
+  }
+
+  __device__ void prepare_half_of_x() {
+    this->find_place();
+    this->wait_for_gates();
+    float factor[2];
+    this->load_x_factors(factor);
+    this->free_gates();
+    this->wait_for_keys();
+    barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
+    const uint64_t columns = columns_descriptor(shared_address(this->stage().k) + kTileBytes);
+    float x[32] = {};
+    products_begin(x);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t inverse = rows_descriptor(shared_address(shared.inverse[part]));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        product<T, Right::rows_of_inner>(x, inverse + rows_step(i), columns + columns_step(i));
+    }
+    products_commit();
+    this->wait_for_packet();
+    products_wait<0>(x);
+    arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+    arrive(shared.inverse_free);
+    this->store_x(1, x, factor);
+    this->publish(kTileBytes, [&] { this->send(this->packet().x + kTileBytes, kTileBytes); });
   }
 
   // Element i of the fragment's block nb lies on or below the diagonal.
@@ -714,14 +852,14 @@ struct AttentionPreparer : ChunkPreparer<T> {
     this->free_gates();
     products_wait<0>(qk);
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
-    uint32_t attention[16];
+    uint32_t attention[16], rest[16];
 #pragma unroll
     for (int nb = 0; nb < 8; ++nb)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (!is_causal(nb, i)) qk[4 * nb + i] = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) pack_operand<T>(attention + 4 * i, qk + 8 * i);
+    for (int i = 0; i < 4; ++i) pack_operand_and_rest<T>(attention + 4 * i, rest + 4 * i, qk + 8 * i);
 
     barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
     float r[32] = {};
@@ -731,27 +869,25 @@ struct AttentionPreparer : ChunkPreparer<T> {
       const uint64_t inverse = rows_descriptor(shared_address(shared.inverse[part]));
 #pragma unroll
       for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(r, attention + 4 * i, inverse + rows_step(i));
+      if (part == 0) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(r, rest + 4 * i, inverse + rows_step(i));
+      }
     }
     products_commit();
     Packet& packet = this->packet();
     this->wait_for_packet();
     if (warp == 0) *reinterpret_cast<float2*>(&packet.o_factor[2 * lane]) = o;
     products_wait<0>(r);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.inverse_free));
+    arrive(shared.inverse_free);
 #pragma unroll
     for (int nb = 0; nb < 8; nb += 2) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) r[4 * nb + i] *= factor[4 * nb + i];  // above the diagonal r is zero
       this->store_fragment_rows(shared_address(packet.r), nb, r + 4 * nb);
     }
-    fence_async_proxy();
-    this->barrier();
-    if (warp == 0 && lane == 0) {
-      constexpr uint32_t kBytes = sizeof(Packet::r) + sizeof(Packet::o_factor);
-      this->announce(kBytes);
-      this->send(packet.r, kBytes);
-    }
+    constexpr uint32_t kBytes = sizeof(Packet::r) + sizeof(Packet::o_factor);
+    this->publish(kBytes, [&] { this->send(packet.r, kBytes); });
   }
 };
 
@@ -784,8 +920,9 @@ __device__ inline float2 load_pair(const State* from) {
     return unpack<State>(*reinterpret_cast<const uint32_t*>(from));
 }
 
-template <class T>
+template <class T, Pass kPass>
 struct ChunkState {
+  static constexpr bool kOutputs = kHasOutputs<kPass>;
   const ChunkRuleParams& p;
   ChunkShared& shared;
   Ring<kKeyStages> keys;
@@ -805,14 +942,32 @@ struct ChunkState {
   }
 
   __device__ void load_state(float (&s)[64], const ChunkItem& item) const {
-    if (!item.from_slot) {
+    if (kPass == Pass::segments && item.is_first && !item.is_last) {
+      load_state(s, {p.segment_maps, DType::f32}, item.state_offset(p, item.segment));
+    } else if (item.is_first) {
+      if (item.from_slot)
+        load_state(s, p.ssm_pool, item.slot * p.ssm_pitch + item.state_offset(p, 0));
+      else
+        clear(s);
+    } else if constexpr (kOutputs) {
+      load_state(s, {p.segment_ends, DType::f32}, item.state_offset(p, item.segment - 1));
+    } else {
+      clear(s);
+      const int row = static_cast<int>(cluster_rank()) * kHalf + 16 * warp + group_row;
 #pragma unroll
-      for (int i = 0; i < 64; ++i) s[i] = 0;
-      return;
+      for (int i = 0; i < 64; ++i)
+        if (item.is_map && i / 4 * 8 + 2 * pair + i % 2 == row + i / 2 % 2 * 8) s[i] = 1;
     }
-    const int64_t first = item.slot * p.ssm_pitch + static_cast<int64_t>(item.head) * kHead * kHead + fragment_offset();
-    with_element(p.ssm_pool.dtype, [&](auto element) {
-      const auto* from = static_cast<const decltype(element)*>(p.ssm_pool.data) + first;
+  }
+
+  __device__ static void clear(float (&s)[64]) {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) s[i] = 0;
+  }
+
+  __device__ void load_state(float (&s)[64], FloatPtr states, int64_t head) const {
+    with_element(states.dtype, [&](auto element) {
+      const auto* from = static_cast<const decltype(element)*>(states.data) + head + fragment_offset();
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         const float2 x = load_pair(from + (i % 2 * 8) * kHead + i / 2 * 8);
@@ -831,8 +986,7 @@ struct ChunkState {
 
   __device__ void track(const ChunkItem& item, int track_chunk, int chunk, const float (&s)[64]) const {
     if (chunk != track_chunk) return;
-    const int64_t head = static_cast<int64_t>(item.row) * p.value_heads + item.head;
-    store_state({p.track_state, DType::f32}, head * kHead * kHead, s);
+    store_state({p.track_state, DType::f32}, item.state_offset(p, item.row), s);
   }
 
   __device__ int chunks_before(int row) const {
@@ -845,43 +999,52 @@ struct ChunkState {
 
   __device__ void run() {
     float s[64];
-    for_each_item(p, shared, [&](const ChunkItem& item) {
-      const int chunks = item.chunks();
-      const int track_chunk = p.track_state == nullptr ? -1 : static_cast<int>(load_index(p.track_chunk_idx, item.row));
+    for_each_item<kPass>(p, shared, [&](const ChunkItem& item) {
+      const int chunks = item.chunks(), end = item.first_chunk + chunks;
+      const bool tracks = kOutputs && p.track_state != nullptr;
+      const int track_chunk = tracks ? static_cast<int>(load_index(p.track_chunk_idx, item.row)) : -1;
       if (item.slot < 0) {
-        if (track_chunk < 0 || track_chunk > chunks) return;
-#pragma unroll
-        for (int i = 0; i < 64; ++i) s[i] = 0;
+        if (track_chunk < item.first_chunk || track_chunk > end || (track_chunk == end && !item.is_last)) return;
+        clear(s);
         track(item, track_chunk, track_chunk, s);
         return;
       }
-      const int first_chunk = p.h.data == nullptr ? 0 : chunks_before(item.row);
+      const bool stores_h = kOutputs && p.h.data != nullptr;
+      const int h_chunk = stores_h ? chunks_before(item.row) + item.first_chunk : 0;
       load_state(s, item);
+      if (!kOutputs && item.is_first) store_state({p.segment_maps, DType::f32}, item.state_offset(p, item.segment), s);
       uint32_t operand[32], output[16];
       pack_state(operand, s);
 #pragma unroll 1
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        track(item, track_chunk, chunk, s);
-        if (p.h.data != nullptr)
-          store_state(p.h, (static_cast<int64_t>(first_chunk + chunk) * p.value_heads + item.head) * kHead * kHead, s);
-        step(s, operand, output, chunk > 0);
+        track(item, track_chunk, item.first_chunk + chunk, s);
+        if (stores_h) store_state(p.h, item.state_offset(p, h_chunk + chunk), s);
+        if (item.chunk_tokens(chunk) == kChunk)
+          step<kExactSteps>(s, operand, output, chunk > 0, item.is_map);
+        else
+          step<kExactStepsOfTail>(s, operand, output, chunk > 0, item.is_map);
       }
-      if (chunks > 0) {
-        free_previous_packet();
-        publish_previous_output(output);
+      if (chunks > 0) finish_previous(output);
+      if constexpr (kOutputs) {
+        if (!item.is_last) return;
+        track(item, track_chunk, end, s);
+        if (p.update_state && (end > 0 || !item.from_slot))
+          store_state(p.ssm_pool, item.slot * p.ssm_pitch + item.state_offset(p, 0), s);
+      } else {
+        store_state({item.is_map ? p.segment_maps : p.segment_ends, DType::f32}, item.state_offset(p, item.segment), s);
       }
-      track(item, track_chunk, chunks, s);
-      if (p.update_state && (chunks > 0 || !item.from_slot))
-        store_state(p.ssm_pool, item.slot * p.ssm_pitch + static_cast<int64_t>(item.head) * kHead * kHead, s);
     });
+  }
+
+  __device__ void finish_previous(const uint32_t (&output)[16]) const {
+    free_previous_packet();
+    if constexpr (kOutputs) publish_previous_output(output);
   }
 
   // The products of the chunk before have read its packet.
   __device__ void free_previous_packet() const {
     const Ring<kBlocks> previous{packets.count - 1};
-    __syncwarp();
-    if (lane == 0)
-      barrier_arrive_in_cluster(in_block(barrier_of(shared.packet_free[previous.stage()]), previous.stage()));
+    arrive_in_block(shared.packet_free[previous.stage()], previous.stage());
   }
 
   // For lane l, row l % 8 of block l / 8 of four: v 0-7 and 8-15 of the warp's 16 in tokens 16 i .. 16 i + 7, then in
@@ -891,14 +1054,21 @@ struct ChunkState {
     return tile_piece(shared_address(shared.values[stage]), token, piece);
   }
 
+  __device__ void load_values(uint32_t (&v)[4][4]) {
+    barrier_wait(barrier_of(shared.values_full[values.stage()]), values.phase());
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_blocks_transposed(v[i], values_piece(values.stage(), i));
+    if constexpr (!kOutputs) arrive(shared.values_free[values.stage()]);
+    values.next();
+  }
+
   // In place of the values of its chunk, of which this warp alone has read these pieces.
   __device__ void publish_previous_output(const uint32_t (&output)[16]) const {
     const uint32_t stage = Ring<kValueStages>{values.count - 1}.stage();
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_blocks_transposed(values_piece(stage, i), output + 4 * i);
     fence_async_proxy();
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barrier_of(shared.outputs_full[stage]));
+    arrive(shared.outputs_full[stage]);
   }
 
   // Those of the fragment's columns.
@@ -912,100 +1082,119 @@ struct ChunkState {
     for (int i = 0; i < 8; ++i) pack_operand<T>(operand + 4 * i, s + 8 * i);
   }
 
-  // One chunk. `state` is s as a left operand, before and after; `output` that of the chunk before, then this one's.
-  __device__ void step(float (&s)[64], uint32_t (&state)[32], uint32_t (&output)[16], bool has_output) {
+  // One chunk, of a map with values of zero. `state` is s as a left operand, before and after; `output` that of the
+  // chunk before, then this one's.
+  template <int kExact>
+  __device__ void step(float (&s)[64], uint32_t (&state)[32], uint32_t (&output)[16], bool has_previous, bool is_map) {
     const KeyStage& stage = shared.keys[keys.stage()];
     const Packet& packet = shared.packets[packets.stage()];
     barrier_wait(barrier_of(shared.keys_full[keys.stage()]), keys.phase());
     const uint64_t k_rows = rows_descriptor(shared_address(stage.k)), q_rows = rows_descriptor(shared_address(stage.q));
-    float u[32] = {}, o[32] = {};
-    products_begin(u, o);
+    float u[32] = {};
+    [[maybe_unused]] float o[32] = {};
+    if constexpr (kOutputs)
+      products_begin(u, o);
+    else
+      products_begin(u);
 #pragma unroll
     for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(u, state + 4 * i, k_rows + rows_step(i));
     products_commit();
+    if constexpr (kOutputs) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(o, state + 4 * i, q_rows + rows_step(i));
-    products_commit();
-    if (has_output) {
-      free_previous_packet();
-      publish_previous_output(output);
+      for (int i = 0; i < 8; ++i) product<T, Right::rows_of_n>(o, state + 4 * i, q_rows + rows_step(i));
+      products_commit();
     }
+    if (has_previous) finish_previous(output);
     barrier_wait(barrier_of(shared.packet_full[packets.stage()]), packets.phase());
-    barrier_wait(barrier_of(shared.values_full[values.stage()]), values.phase());
-    uint32_t v[4][4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) load_blocks_transposed(v[i], values_piece(values.stage(), i));
+    uint32_t v[4][4] = {};
+    if (kOutputs || !is_map) load_values(v);
     float2 factor[8];
     load_factors(factor, packet.u_factor);
     const float decay = packet.decay[0];
-    products_wait<1>(u);
-    uint32_t w[16];
+    products_wait<kOutputs ? 1 : 0>(u);
+    uint32_t w[16], rest[4 * kExact];
 #pragma unroll
-    for (int nb = 0; nb < 8; ++nb) {
+    for (int i = 0; i < 4; ++i) {
+      float fragment[8];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float2 value = unpack<T>(v[nb / 2][nb % 2 * 2 + i]);
-        w[2 * nb + i] = pack<T>(fmaf(-factor[nb].x, u[4 * nb + 2 * i], value.x),
-                                fmaf(-factor[nb].y, u[4 * nb + 2 * i + 1], value.y));
+      for (int j = 0; j < 4; ++j) {
+        const float2 value = unpack<T>(v[i][j]), gate = factor[2 * i + j / 2];
+        fragment[2 * j] = fmaf(-gate.x, u[8 * i + 2 * j], value.x);
+        fragment[2 * j + 1] = fmaf(-gate.y, u[8 * i + 2 * j + 1], value.y);
       }
+      if (i < 4 - kExact)
+        pack_operand<T>(w + 4 * i, fragment);
+      else
+        pack_operand_and_rest<T>(w + 4 * i, rest + 4 * (i - (4 - kExact)), fragment);
     }
-    load_factors(factor, packet.o_factor);
+    if constexpr (kOutputs) load_factors(factor, packet.o_factor);
 #pragma unroll
     for (int i = 0; i < 64; ++i) s[i] *= decay;
-    products_wait<0>(o);
+    if constexpr (kOutputs) products_wait<0>(o);
     arrive_in_both_blocks(shared.keys_free[keys.stage()]);
+    if constexpr (kOutputs) {
 #pragma unroll
-    for (int nb = 0; nb < 8; ++nb) {
-      o[4 * nb] *= factor[nb].x, o[4 * nb + 1] *= factor[nb].y;
-      o[4 * nb + 2] *= factor[nb].x, o[4 * nb + 3] *= factor[nb].y;
+      for (int nb = 0; nb < 8; ++nb) {
+        o[4 * nb] *= factor[nb].x, o[4 * nb + 1] *= factor[nb].y;
+        o[4 * nb + 2] *= factor[nb].x, o[4 * nb + 3] *= factor[nb].y;
+      }
     }
     const uint64_t x_columns = columns_descriptor(shared_address(packet.x));
     const uint64_t r_rows = rows_descriptor(shared_address(packet.r));
-    products_begin(s, o);
+    if constexpr (kOutputs)
+      products_begin(s, o);
+    else
+      products_begin(s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(s, w + 4 * i, x_columns + columns_step(i));
-    products_commit();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i));
+    for (int i = 0; i < kExact; ++i)
+      product<T, Right::rows_of_inner>(s, rest + 4 * i, x_columns + columns_step(i + 4 - kExact));
     products_commit();
-    products_wait<1>(s);
+    if constexpr (kOutputs) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i));
+      products_commit();
+    }
+    products_wait<kOutputs ? 1 : 0>(s);
     pack_state(state, s);
-    products_wait<0>(o);
+    if constexpr (kOutputs) {
+      products_wait<0>(o);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) pack_operand<T>(output + 4 * i, o + 8 * i);
+      for (int i = 0; i < 4; ++i) pack_operand<T>(output + 4 * i, o + 8 * i);
+    }
     keys.next();
-    values.next();
     packets.next();
   }
 };
 
 // kNorm: q and k are normalised here.
-template <class T, bool kNorm>
+template <class T, bool kNorm, Pass kPass>
 __global__ void __launch_bounds__(kChunkThreads, 1)
     sm90_chunk_gated_delta_rule(const __grid_constant__ ChunkRuleParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
   if (threadIdx.x == 0) {
-    constexpr int kReaders = (kBlocks + 2) * kGroupWarps;  // the states of both blocks, and the preparers of one
+    constexpr int kReaders = (kBlocks + 2) * kGroupArrivals;  // the states of both blocks, and the preparers of one
     for (int i = 0; i < kKeyStages; ++i) {
-      barrier_init(barrier_of(shared.keys_full[i]), 1);
-      barrier_init(barrier_of(shared.keys_with_tail[i]), 1);
+      barrier_init(barrier_of(shared.keys_full[i]), kWarp);
+      barrier_init(barrier_of(shared.keys_with_tail[i]), kWarp);
       barrier_init(barrier_of(shared.keys_free[i]), kReaders);
     }
     for (int i = 0; i < kValueStages; ++i) {
-      barrier_init(barrier_of(shared.values_full[i]), 1);
-      barrier_init(barrier_of(shared.values_with_tail[i]), 1);
-      barrier_init(barrier_of(shared.values_free[i]), 1);
-      barrier_init(barrier_of(shared.outputs_full[i]), kGroupWarps);
+      barrier_init(barrier_of(shared.values_full[i]), kWarp);
+      barrier_init(barrier_of(shared.values_with_tail[i]), kWarp);
+      barrier_init(barrier_of(shared.values_free[i]), kHasOutputs<kPass> ? kWarpArrivals : kGroupArrivals);
+      barrier_init(barrier_of(shared.outputs_full[i]), kGroupArrivals);
     }
     for (int i = 0; i < kBlocks; ++i) {
-      barrier_init(barrier_of(shared.gates_full[i]), 1);
-      barrier_init(barrier_of(shared.gates_free[i]), 2 * kGroupWarps);
-      barrier_init(barrier_of(shared.packet_full[i]), 2);
-      barrier_init(barrier_of(shared.packet_free[i]), kBlocks * kGroupWarps);
+      barrier_init(barrier_of(shared.gates_full[i]), kWarpArrivals);
+      barrier_init(barrier_of(shared.gates_free[i]), 2 * kGroupArrivals);
+      barrier_init(barrier_of(shared.packet_full[i]), i == cluster_rank() ? 2 * kThreadArrivals : 2);
+      barrier_init(barrier_of(shared.packet_free[i]), kBlocks * kGroupArrivals);
     }
-    barrier_init(barrier_of(shared.inverse_full), kGroupWarps);
-    barrier_init(barrier_of(shared.inverse_free), kGroupWarps);
+    barrier_init(barrier_of(shared.inverse_full), kGroupArrivals);
+    barrier_init(barrier_of(shared.inverse_free), kGroupArrivals);
 
     barrier_init_fence();
     prefetch_tensor_map(&p.q);
@@ -1015,34 +1204,123 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
   cluster_synchronize();
   wait_for_previous_kernel();
   allow_next_kernel();
-  sort_rows(p, shared);
+  if constexpr (kPass == Pass::rows) sort_rows(p, shared);
 
   const int group = uniform(threadIdx.x / kGroup);
   if (group == 0) {
     give_up_registers<kServiceRegisters>();
     const int warp = threadIdx.x / kWarp;
     if (warp == 0) {
-      load_keys(p, shared);
+      load_keys<kPass>(p, shared);
     } else if (warp == 1) {
-      load_values(p, shared);
+      load_values<kPass>(p, shared);
     } else if (warp == 2) {
-      GateLoader{p, shared}.run();
-      zero_outputs<T>(p, shared);
-    } else {
-      store_outputs<T>(p, shared);
+      GateLoader<kPass>{p, shared}.run();
+      if constexpr (kHasOutputs<kPass>) zero_outputs<T, kPass>(p, shared);
+    } else if constexpr (kHasOutputs<kPass>) {
+      store_outputs<T, kPass>(p, shared);
     }
   } else if (group == 1) {
     give_up_registers<kPrepareRegisters>();
-    InversePreparer<T, kNorm>(p, shared).run();
+    InversePreparer<T, kNorm, kPass>(p, shared).run();
   } else if (group == 2) {
     give_up_registers<kPrepareRegisters>();
-    AttentionPreparer<T, kNorm>(p, shared).run();
+    AttentionPreparer<T, kNorm, kPass>(p, shared).run();
   } else {
     claim_registers<kStateRegisters>();
-    ChunkState<T>(p, shared).run();
+    ChunkState<T, kPass>(p, shared).run();
   }
   __syncwarp();
   cluster_synchronize();  // the other block may still write here
+}
+
+// ------------------------------------------------------------------------------------------------- ends of segments
+// The end of a segment from a state of zero becomes its end: end_i += end_(i-1) map_i in float32, segment after
+// segment. A block does this for eight rows of a state; each warp sums over sixteen of the inner dimension, and the
+// sums of the warps are added in their order. Maps are copied a segment ahead.
+constexpr int kJoinRows = 8, kJoinWarps = 8, kJoinThreads = kJoinWarps * kWarp, kJoinStages = 2;
+constexpr uint32_t kMapBytes = kHead * kHead * sizeof(float);
+
+struct alignas(128) JoinShared {
+  float map[kJoinStages][kHead][kHead];
+  float sums[kJoinWarps][kJoinRows][kHead];
+  float state[kJoinRows][kHead];
+  uint64_t full[kJoinStages];
+};
+
+__global__ void __launch_bounds__(kJoinThreads, 1) sm90_join_segments(const __grid_constant__ ChunkRuleParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  JoinShared& shared = *reinterpret_cast<JoinShared*>(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kJoinStages; ++i) barrier_init(barrier_of(shared.full[i]), 1);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  wait_for_previous_kernel();
+  allow_next_kernel();
+
+  const int wanted = blockIdx.z * gridDim.y + blockIdx.y;
+  if (wanted >= p.rows || load_slot(p.cache_indices, wanted) < 0) return;
+  int first = 0, joined = 0;
+  RowPlace::for_each(p, [&](int row, const RowPlace& place) {
+    if (row == wanted) first = place.first_segment, joined = place.segments - 2;
+  });
+  if (joined <= 0) return;
+  constexpr int kSlices = kHead / kJoinRows;
+  const int slice = blockIdx.x % kSlices, head = blockIdx.x / kSlices;
+  const int warp = threadIdx.x / kWarp, column = threadIdx.x % kWarp * 4;
+  const auto offset = [&](int i) { return (static_cast<int64_t>(first + i) * p.value_heads + head) * kHead * kHead; };
+  const auto own = [&](int i) {
+    return reinterpret_cast<float4*>(p.segment_ends + offset(i) + (slice * kJoinRows + warp) * kHead + column);
+  };
+  const auto copy_map = [&](int i, uint32_t stage) {
+    const SharedAddress full = barrier_of(shared.full[stage]);
+    barrier_arrive_expect(full, kMapBytes);
+    copy_from_global(shared_address(shared.map[stage]), p.segment_maps + offset(i), kMapBytes, full);
+  };
+  const auto share = [&](const float4& x) { *reinterpret_cast<float4*>(&shared.state[warp][column]) = x; };
+  Ring<kJoinStages> ring;
+  if (threadIdx.x == 0) copy_map(1, 0);
+  share(*own(0));
+  for (int i = 1; i <= joined; ++i) {
+    float4 end = *own(i);
+    __syncthreads();
+    if (threadIdx.x == 0 && i < joined) copy_map(i + 1, (ring.stage() + 1) % kJoinStages);
+    barrier_wait(barrier_of(shared.full[ring.stage()]), ring.phase());
+    float sums[kJoinRows][4] = {};
+#pragma unroll
+    for (int four = 0; four < kHead / kJoinWarps / 4; ++four) {
+      const int inner = warp * (kHead / kJoinWarps) + 4 * four;
+      float state[kJoinRows][4];
+#pragma unroll
+      for (int row = 0; row < kJoinRows; ++row)
+        *reinterpret_cast<float4*>(state[row]) = *reinterpret_cast<const float4*>(&shared.state[row][inner]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float4 map = *reinterpret_cast<const float4*>(&shared.map[ring.stage()][inner + j][column]);
+#pragma unroll
+        for (int row = 0; row < kJoinRows; ++row) {
+          sums[row][0] = fmaf(state[row][j], map.x, sums[row][0]);
+          sums[row][1] = fmaf(state[row][j], map.y, sums[row][1]);
+          sums[row][2] = fmaf(state[row][j], map.z, sums[row][2]);
+          sums[row][3] = fmaf(state[row][j], map.w, sums[row][3]);
+        }
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < kJoinRows; ++row)
+      *reinterpret_cast<float4*>(&shared.sums[warp][row][column]) = {sums[row][0], sums[row][1], sums[row][2],
+                                                                     sums[row][3]};
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < kJoinWarps; ++part) {
+      const float4 sum = *reinterpret_cast<const float4*>(&shared.sums[part][warp][column]);
+      end.x += sum.x, end.y += sum.y, end.z += sum.z, end.w += sum.w;
+    }
+    *own(i) = end;
+    share(end);
+    ring.next();
+  }
 }
 
 }  // namespace gdn::sm90

@@ -169,6 +169,17 @@ __device__ inline void pack_operand(uint32_t* operand, const float* fragment) {
   for (int i = 0; i < 4; ++i) operand[i] = pack<T>(fragment[2 * i], fragment[2 * i + 1]);
 }
 
+// And a second operand of what the first lacks.
+template <class T>
+__device__ inline void pack_operand_and_rest(uint32_t* operand, uint32_t* rest, const float* fragment) {
+  pack_operand<T>(operand, fragment);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 kept = unpack<T>(operand[i]);
+    rest[i] = pack<T>(fragment[2 * i] - kept.x, fragment[2 * i + 1] - kept.y);
+  }
+}
+
 // Address of the 16-byte piece `piece` of row `row` of a tile.
 __device__ inline SharedAddress tile_piece(SharedAddress tile, int row, int piece) {
   return tile + row * 128 + ((piece ^ (row & 7)) << 4);

@@ -12,7 +12,7 @@ import torch
 from sglang.srt.layers.attention.linear.gdn_backend import GDNAttnBackend
 from torch import Tensor
 
-from sglang_gdn import ops
+from sglang_gdn import context_parallel, ops
 from sglang_gdn.capability import PHASES, explain, explain_phase
 from sglang_gdn.serving import compat, observe
 from sglang_gdn.serving.drafts import parents_of, record_in
@@ -121,6 +121,8 @@ class GdnTileBackend(GDNAttnBackend):
         self.decodes_whole_layers = getattr(pools, "replayssm_d", None) is None
         self._record = self._record_of_drafts(pools, model_runner.dtype)
         self._checks = observe.StateChecks(self._layer_states) if observe.StateChecks.asked_for() else None
+        if model_runner.server_args.enable_deterministic_inference:
+            context_parallel.forbid()
         if model_runner.server_args.enable_metrics:
             observe.Metrics().start()
 

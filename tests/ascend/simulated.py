@@ -83,8 +83,9 @@ class SimulatedModule:
         return torch.full((self.library.simulated_chunk_workspace_elements(),), torch.nan)
 
     def chunk_gated_delta_rule(self, stream: int, *arguments: object) -> None:
-        tensors, numbers = arguments[:-4], arguments[-3:]
-        self.call("chunk_gated_delta_rule", [*tensors, self.workspace(), *numbers])
+        *inputs, _segment_states, _segment_chunks, out, _workspace, scale, qk_l2norm, update_state = arguments
+        numbers = [scale, qk_l2norm, update_state]
+        self.call("chunk_gated_delta_rule", [*inputs, out, self.workspace(), *numbers])
 
     def call(self, op: str, arguments: Sequence[object]) -> None:
         try:
