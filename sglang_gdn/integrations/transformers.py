@@ -25,7 +25,7 @@ __all__ = ["patch", "unpatch"]
 _LAYERS = {"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"}
 
 # The gated norm makes some ten passes over its input; so many rows of it stay in a core's cache meanwhile.
-_CACHED_NORM_ROWS = 4096
+_CACHED_NORM_ROWS = 512
 
 Model = TypeVar("Model", bound=nn.Module)
 
