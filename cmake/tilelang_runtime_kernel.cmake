@@ -54,7 +54,7 @@ function(gdn_ascend_device_source source)
   if(GDN_ASCEND_SIMULATOR)
     target_sources(gdn_ascend PRIVATE ${source})
     set_source_files_properties(${source} PROPERTIES
-      INCLUDE_DIRECTORIES ${GDN_ASCEND_SIMULATOR}
+      INCLUDE_DIRECTORIES "${GDN_ASCEND_SIMULATOR};${CMAKE_CURRENT_SOURCE_DIR}/device"
       COMPILE_OPTIONS "-w") # lowered code declares what it does not use
     return()
   endif()

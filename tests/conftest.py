@@ -16,13 +16,7 @@ CPU_ONLY = {
     "cpu_threads": "set_num_threads only concerns the CPU kernels",
     "cpu_isas": "only the CPU kernels are built for several instruction sets",
 }
-ASCEND_LACKS = CPU_ONLY | {"bounded_indices": "the Ascend kernels skip negative slots and trust the others"}
-LACKS = {
-    "cpu": {},
-    "cuda": CPU_ONLY,
-    "npu": ASCEND_LACKS,
-    SIMULATED_NPU: ASCEND_LACKS,
-}
+LACKS = {"cpu": {}, "cuda": CPU_ONLY, "npu": CPU_ONLY, SIMULATED_NPU: CPU_ONLY}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,10 +19,11 @@ namespace {
 constexpr int64_t kChunk = ChunkHArguments::kChunk, kHeadDim = ChunkHArguments::kHeadDim;
 constexpr int32_t kLastStage = 7;
 constexpr int64_t kActBytes = 2, kFloatBytes = 4;
-constexpr int64_t kSquare = kChunk * kChunk, kTokens = kChunk * kHeadDim, kState = kHeadDim * kHeadDim;
+constexpr int64_t kSquare = kChunk * kChunk, kState = kHeadDim * kHeadDim;
+constexpr int64_t kDiagonal = kChunk * 16;  // of a square, its blocks on the diagonal
 // Bytes a block of the pipeline, which needs most.
-constexpr int64_t kBlockBytes = (4 * kSquare + kState) * kFloatBytes +
-                                (2 * (2 * kSquare + 2 * kTokens + kState) + 4 * kTokens + 2 * kSquare) * kActBytes;
+constexpr int64_t kBlockBytes =
+    (4 * kSquare + 2 * kDiagonal + kState) * kFloatBytes + (13 * kSquare + 8 * kDiagonal + 2 * kState) * kActBytes;
 
 int64_t rows(const ChunkGatedDeltaRuleArgs& args) { return args.query_start_loc.shape[0] - 1; }
 int64_t heads(const ChunkGatedDeltaRuleArgs& args) { return args.v.shape[1]; }
@@ -147,8 +148,9 @@ void chunk_h(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& betw
   kernel.has_initial_state = flag_argument(args.has_initial_state, args.cache_indices);
   kernel.h = argument(between.h);
   kernel.v_new = argument(between.v_new);
-  kernel.key_space = space.take(2 * kTokens, args.k.dtype);
   kernel.state_space = space.take(kState, DType::f32);
+  kernel.diagonal_space = space.take(4 * kDiagonal, args.k.dtype);
+  kernel.identity_space = space.take(kSquare, args.k.dtype);
   kernel.index_pitch = index_pitch(args.cache_indices);
   kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
   kernel.v_head_pitch = int32_of(args.kOp, "v", args.v.stride[1]);
@@ -178,12 +180,13 @@ void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& betw
   kernel.cache_indices = index_argument(args.cache_indices);
   kernel.out = argument(args.out);
   kernel.score_space = space.take(2 * kSquare, DType::f32);
-  kernel.query_space = space.take(2 * kTokens, args.q.dtype);
-  kernel.weight_space = space.take(2 * kSquare, args.q.dtype);
+  kernel.diagonal_space = space.take(4 * kDiagonal, args.q.dtype);
+  kernel.weight_space = space.take(4 * kSquare, args.q.dtype);
   kernel.index_pitch = index_pitch(args.cache_indices);
   kernel.q_head_pitch = int32_of(args.kOp, "q", args.q.stride[1]);
   kernel.k_head_pitch = int32_of(args.kOp, "k", args.k.stride[1]);
   kernel.ratio = static_cast<int32_t>(heads(args) / key_heads(args));
+  kernel.slots = int32_of(args.kOp, "ssm_pool", args.ssm_pool.shape[0]);
   kernel.scale = args.scale;
   kernel.tokens = args.q.shape[0];
   kernel.q_pitch = args.q.stride[0];
@@ -212,19 +215,27 @@ void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediate
   kernel.query_start_loc = index_argument(args.query_start_loc);
   kernel.cache_indices = index_argument(args.cache_indices);
   kernel.has_initial_state = flag_argument(args.has_initial_state, args.cache_indices);
+  kernel.tracks = args.track_state.present;
+  kernel.keeps = args.h.present;
+  kernel.track_state = argument_or_none(args.track_state, DType::f32);
+  kernel.track_chunk_idx = index_argument(kernel.tracks ? args.track_chunk_idx : args.cache_indices);
+  kernel.track_pitch = index_pitch(kernel.tracks ? args.track_chunk_idx : args.cache_indices);
+  kernel.chunk_states = argument_or_none(args.h, DType::f32);
   kernel.out = argument(args.out);
   kernel.head_gates = argument_or_none(between.head_gates, DType::f32);
   kernel.head_beta = argument_or_none(between.head_beta, DType::f32);
   kernel.lower_ = argument_or_none(between.lower, DType::f32);
+  kernel.w = argument_or_none(between.w, act);
+  kernel.v_new = argument_or_none(between.v_new, act);
   kernel.product_space = space.take(4 * kSquare, DType::f32);
+  kernel.norm_space = space.take(2 * kDiagonal, DType::f32);
   kernel.state_space = space.take(kState, DType::f32);
-  kernel.write = place(between.write, kSquare);
-  kernel.erase = place(between.erase, kSquare);
-  kernel.w = place(between.w, kTokens);
+  kernel.write = place(between.write, 2 * kSquare);
+  kernel.erase = place(between.erase, 2 * kSquare);
   kernel.h = place(between.h, kState);
-  kernel.v_new = place(between.v_new, kTokens);
-  kernel.token_space = space.take(4 * kTokens, act);
-  kernel.weight_space = space.take(2 * kSquare, act);
+  kernel.weight_space = space.take(4 * kSquare, act);
+  kernel.diagonal_space = space.take(8 * kDiagonal, act);
+  kernel.identity_space = space.take(kSquare, act);
   kernel.rows = int32_of(args.kOp, "query_start_loc", rows(args));
   kernel.start_pitch = index_pitch(args.query_start_loc);
   kernel.index_pitch = index_pitch(args.cache_indices);
@@ -254,8 +265,7 @@ void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediate
 }
 
 void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) {
-  refuse(args.kOp, "track_state", args.track_state, "snapshots of states are not built");
-  refuse(args.kOp, "h", args.h, "states before every chunk are not built");
+  expect_dtype(args.kOp, "h", args.h, DType::f32);
   expect_value_heads(args.kOp, "v", args.v, heads(args), ChunkGatedDeltaRuleArguments::kMaxHeads);
   const int64_t bytes = chunk_workspace_elements(args.v.device_index);
   if (!args.workspace || args.workspace.numel() * kFloatBytes < bytes)

@@ -11,11 +11,11 @@ struct ChunkIntermediates {
   TensorRef head_gates;  // [NT, HV, C] f32
   TensorRef head_beta;   // [NT, HV, C] f32
   TensorRef lower;       // [NT, HV, C, C] f32: A, below its diagonal
-  TensorRef write;       // [NT, HV, C, C] activations: (I + A)^-1 diag(beta)
-  TensorRef erase;       // [NT, HV, C, C] activations: -(I + A)^-1 diag(beta e^G)
+  TensorRef write;       // [NT, HV, 2, C, C] activations: (I + A)^-1 diag(beta), rounded, and what that left out
+  TensorRef erase;       // [NT, HV, 2, C, C] activations: -(I + A)^-1 diag(beta e^G), likewise
   TensorRef w;           // [NT, HV, C, D] activations: erase k
   TensorRef h;           // [NT, HV, D, D] activations: state before the chunk, [V, K]
-  TensorRef v_new;       // [NT, HV, C, D] activations: what every token writes to the state
+  TensorRef v_new;       // [NT, HV, 2, C, D] activations: what every token writes to the state, likewise
   TensorRef workspace;   // f32, chunk_workspace_elements() for the device, contents undefined
 };
 

@@ -37,7 +37,7 @@ inline TensorArgument flag_argument(const TensorRef& flags, const TensorRef& ins
 }
 
 constexpr int kMaxKeys = 4;
-constexpr int kMaxTensors = 24;
+constexpr int kMaxTensors = 32;
 
 template <class Arguments>
 struct Variant {

@@ -16,6 +16,10 @@ TOKENS = C * D
 STATE = D * D
 MAX_HEADS = 64
 MASKED = -1e30  # added to exponents that do not count
+BLOCK = 16  # rows and columns of a block of the cube core
+DIAGONAL = C * BLOCK  # elements in the blocks on the diagonal of a C x C matrix
+FLOAT_BYTES = 4
+READY = tile.Event("v", "mte3", 1)
 LOWEST_GATE = -100.0  # e^-100 is 0 next to any float32 that is not; keeps sums of gates finite
 
 
@@ -106,21 +110,37 @@ def invert(x, lower, identity, products, space):
 
 
 @T.macro
-def make_pairs(pairs):
-    """Byte offsets 0, 0, 4, 4, 8, 8, .. of 2 C factors: a row of D floats is two rows of 64."""
-    tile.sequence(pairs, 2 * C)
+def split(high, low, x, space, count):
+    """``x``, float32, as two parts of 16 bits: rounded, and what that left out, which is all that ``x`` keeps."""
+    tile.convert(high, x, count)
     tile.vector_barrier()
-    tile.shift_right(pairs, pairs, 1, 2 * C)
+    tile.convert(space, high, count)
     tile.vector_barrier()
-    tile.mul_scalar(pairs, pairs, 4, 2 * C)
+    tile.sub(x, x, space, count)
+    tile.vector_barrier()
+    tile.convert(low, x, count)
 
 
 @T.macro
-def scale_tokens(tokens, factors, pairs, factors_twice, space):
-    """``tokens[i, :] *= factors[i]``; C rows of D floats."""
-    tile.gather(factors_twice, factors, pairs, 0, 2 * C)
+def make_diagonal_tables(pattern, factor_offsets, identity):
+    """``pattern[i, j]`` is 1 where j = i % 16, else 0; ``factor_offsets[i, j]`` is where float i of a tensor lies."""
+    for i in T.serial(C):
+        tile.convert(tile.at(pattern, i * BLOCK), tile.at(identity, i % BLOCK * C), BLOCK)
+    tile.sequence(factor_offsets, DIAGONAL)
     tile.vector_barrier()
-    tile.scale_rows(tokens, tokens, factors_twice, space, 2 * C)
+    tile.shift_right(factor_offsets, factor_offsets, 4, DIAGONAL)
+    tile.vector_barrier()
+    tile.mul_scalar(factor_offsets, factor_offsets, FLOAT_BYTES, DIAGONAL)
+
+
+@T.macro
+def make_diagonal(parts, factors, pattern, factor_offsets, space):
+    """Both parts of a diagonal matrix, each as its four blocks on the diagonal; ``space``: two of those in float32."""
+    tile.gather(space, factors, factor_offsets, 0, DIAGONAL)
+    tile.vector_barrier()
+    tile.mul(space, space, pattern, DIAGONAL)
+    tile.vector_barrier()
+    split(parts, tile.at(parts, DIAGONAL), space, tile.at(space, DIAGONAL), DIAGONAL)
 
 
 @T.macro
@@ -157,21 +177,136 @@ def store_zero_tokens(out, zeros, first, count, worker, workers, heads):
 
 
 @T.macro
-def inverse_norms(norms, tokens, squares, sums):
-    """``norms[i] = 1 / sqrt(|tokens[i]|^2 + 1e-6)`` for C rows of D floats; half of them at a time go to ``squares``.
+def make_diagonal_offsets(in_matrix, in_blocks, space):
+    """Byte offsets of the diagonal of a C x C matrix of floats, and of one that is only its blocks on the diagonal."""
+    tile.sequence(in_matrix, C)
+    tile.vector_barrier()
+    tile.shift_right(space, in_matrix, 4, C)
+    tile.mul_scalar(in_blocks, in_matrix, (BLOCK + 1) * FLOAT_BYTES, C)
+    tile.vector_barrier()
+    tile.mul_scalar(space, space, -BLOCK * FLOAT_BYTES, C)
+    tile.mul_scalar(in_matrix, in_matrix, (C + 1) * FLOAT_BYTES, C)
+    tile.vector_barrier()
+    tile.add(in_blocks, in_blocks, space, C)
 
-    ``norms`` must hold ones; ``sums``: 2 C floats.
-    """
-    for half in T.serial(2):
-        tile.mul(squares, tile.at(tokens, half * (TOKENS // 2)), tile.at(tokens, half * (TOKENS // 2)), TOKENS // 2)
-        tile.vector_barrier()
-        tile.sum_rows(tile.at(sums, half * (C // 2)), squares, C // 2, 16)
-        tile.sum_rows(tile.at(sums, C + half * (C // 2)), tile.at(squares, 64), C // 2, 16)
-        tile.vector_barrier()
-    tile.add(sums, sums, tile.at(sums, C), C)
+
+@T.macro
+def inverse_roots(norms, squares):
+    """``norms = 1 / sqrt(squares + 1e-6)``; ``norms`` must hold ones."""
+    tile.add_scalar(squares, squares, 1e-6, C)
     tile.vector_barrier()
-    tile.add_scalar(sums, sums, 1e-6, C)
+    tile.sqrt(squares, squares, C)
     tile.vector_barrier()
-    tile.sqrt(sums, sums, C)
+    tile.div(norms, norms, squares, C)
+
+
+@T.macro
+def store_negative_identity(out, identity, space, rounded, vid):
+    """Each vector core its half of ``out``."""
+    tile.mul_scalar(space, identity, -1.0, SQUARE)
     tile.vector_barrier()
-    tile.div(norms, norms, sums, C)
+    tile.convert(rounded, space, SQUARE)
+    order(READY)
+    tile.store(tile.at(out, vid * (SQUARE // 2)), tile.at(rounded, vid * (SQUARE // 2)), SQUARE // 2, SQUARE // 2)
+
+
+# Of a C x C matrix without anything above its diagonal, the upper right quarter is neither stored nor loaded.
+
+
+@T.macro
+def store_lower(out, matrix):
+    tile.store(out, matrix, C // 2, C, rows=C // 2, max_rows=C // 2, pitch=C)
+    tile.store(tile.at(out, SQUARE // 2), tile.at(matrix, SQUARE // 2), SQUARE // 2, SQUARE // 2)
+
+
+@T.macro
+def load_lower(matrix, src):
+    tile.vector_barrier()
+    tile.load(matrix, src, C // 2, C, rows=C // 2, max_rows=C // 2, pitch=C)
+    tile.load(tile.at(matrix, SQUARE // 2), tile.at(src, SQUARE // 2), SQUARE // 2, SQUARE // 2)
+
+
+@T.macro
+def store_lower_product(out, sums):
+    tile.store_product(out, sums, C, C, C, C // 2, C // 2)
+    tile.store_product(tile.at(out, SQUARE // 2), tile.at(sums, tile.in_columns(C, C // 2, 0)), C, C, C, C // 2, C)
+
+
+@T.macro
+def store_diagonal_product(out, sums):
+    """The four blocks on the diagonal."""
+    for block in T.unroll(C // BLOCK):
+        tile.store_product(
+            tile.at(out, block * BLOCK * BLOCK), tile.at(sums, block * tile.in_columns(C, BLOCK, BLOCK)), C, C, BLOCK,
+            BLOCK, BLOCK,
+        )  # fmt: skip
+
+
+# Operands of the cube core that are zero outside the blocks that are loaded lie behind each other in one buffer in L1,
+# which is cleared once. Its first block is nobody's: a copy to the start of a buffer would clear that buffer.
+
+
+def operand_rows(matrices: int) -> int:
+    """Of 16 elements, for so many C x C matrices."""
+    return BLOCK + matrices * (SQUARE // BLOCK)
+
+
+def operand(buffer, number: int):
+    return tile.at(buffer, BLOCK * BLOCK + number * SQUARE)
+
+
+@T.macro
+def load_lower_pair(dst, src):
+    """Both parts of a matrix without anything above its diagonal."""
+    for part in T.unroll(2):
+        tile.load_block(tile.at(dst, part * SQUARE), tile.at(src, part * SQUARE), C, C // 2, C // 2, C)
+        tile.load_block(
+            tile.at(dst, part * SQUARE + tile.in_columns(C, C // 2, 0)), tile.at(src, part * SQUARE + SQUARE // 2), C,
+            C // 2, C, C,
+        )  # fmt: skip
+
+
+@T.macro
+def load_diagonal(dst, src):
+    """Both parts of what ``make_diagonal`` made."""
+    for part in T.unroll(2):
+        for block in T.unroll(C // BLOCK):
+            tile.load_block(
+                tile.at(dst, part * SQUARE + block * tile.in_columns(C, BLOCK, BLOCK)),
+                tile.at(src, part * DIAGONAL + block * BLOCK * BLOCK), C, BLOCK, BLOCK, BLOCK,
+            )  # fmt: skip
+
+
+@T.macro
+def multiply_tokens(sums, pair, tokens, add):
+    """``sums = pair tokens``, or ``+=``: both parts of a C x C matrix times C tokens."""
+    tile.product(sums, pair, tokens, C, D, C, add=add)
+    tile.product(sums, tile.at(pair, SQUARE), tokens, C, D, C, add=True)
+
+
+@T.macro
+def multiply_writes(sums, new, keys):
+    """``sums = new^T keys``, both in two parts behind each other; the product of the rests does not count."""
+    tile.product(sums, new, keys, D, D, C, a_transposed=True)
+    tile.product(sums, new, tile.at(keys, TOKENS), D, D, C, a_transposed=True, add=True)
+    tile.product(sums, tile.at(new, TOKENS), keys, D, D, C, a_transposed=True, add=True)
+
+
+@T.macro
+def multiply_weights(sums, weights, new):
+    """``sums += weights new``, likewise."""
+    multiply_tokens(sums, weights, new, True)
+    tile.product(sums, weights, tile.at(new, TOKENS), C, D, C, add=True)
+
+
+@T.macro
+def keep_tokens(dst, sums):
+    """C tokens in L0C as an operand of later products, which wait for every store out of L0C before them."""
+    tile.keep_product(dst, sums, C, D)
+
+
+@T.macro
+def keep_rest(low, sums, high, negative_identity):
+    """What rounding left out of ``high``, itself rounded; it is all that ``sums`` keeps."""
+    tile.product(sums, negative_identity, high, C, D, C, add=True)
+    keep_tokens(low, sums)

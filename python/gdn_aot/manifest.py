@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,9 @@ from gdn_aot.source import Signature
 SCHEMA = 1
 PACKAGE = Path(__file__).parent
 REQUIREMENTS = PACKAGE / "generator" / "requirements.txt"
-# Besides the kernel's own file, what the lowered text depends on.
-COMMON_INPUTS = [
-    *(PACKAGE / name for name in ("tile.py", "chunk.py", "gates.py", "lowering.py", "generator/boot.py")),
-    REQUIREMENTS,
-]
+# What the lowered text depends on, besides the kernel's own file and the helpers that it imports.
+COMMON_INPUTS = [*(PACKAGE / name for name in ("tile.py", "lowering.py", "generator/boot.py")), REQUIREMENTS]
+HELPERS = ("chunk", "gates")
 
 
 def sha256(content: bytes) -> str:
@@ -32,9 +31,18 @@ def kernel_file(kernel: type[Kernel]) -> Path:
     return PACKAGE.parent.joinpath(*kernel.__module__.split(".")).with_suffix(".py")
 
 
+def helper_files(kernel: type[Kernel]) -> list[Path]:
+    text = kernel_file(kernel).read_text()
+    return [
+        PACKAGE / f"{helper}.py"
+        for helper in HELPERS
+        if re.search(rf"^ *from gdn_aot(\.{helper} import|\s+import .*\b{helper}\b)", text, re.MULTILINE)
+    ]
+
+
 def inputs_hash(kernel: type[Kernel], spec: Any) -> str:
     """Of everything that decides the lowered text: kernel, helpers, generator and its packages, specialization."""
-    files = [sha256(path.read_bytes()) for path in [kernel_file(kernel), *COMMON_INPUTS]]
+    files = [sha256(path.read_bytes()) for path in [kernel_file(kernel), *helper_files(kernel), *COMMON_INPUTS]]
     return sha256(json.dumps([files, spec_fields(spec)], sort_keys=True).encode())
 
 

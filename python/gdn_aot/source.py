@@ -10,6 +10,8 @@ from gdn_aot.registry import DType, Kernel, Tensor, spec_fields, variant_name
 
 DEVICE_FUNCTION = 'extern "C" __global__ __aicore__ void main_kernel('
 HOST_PART = "void main_kernel_tiling("
+TEMPLATES = '#include "tl_templates/ascend/common.h"\n'
+OWN_TEMPLATES = "#include <gdn_ascend_tile.hpp>\n"  # for what tile.py emits and TileLang does not have
 SYNC_ADDRESS = ("uint64_t", "fftsAddr")
 SCALAR_TYPES = {"int32_t", "int64_t", "float"}
 CPP_DTYPES = {DType.F32: "f32", DType.BF16: "bf16", DType.F16: "f16", DType.I32: "i32", DType.U8: "boolean"}
@@ -76,6 +78,8 @@ def variant_source(kernel: type[Kernel], spec: Any, lowered: str) -> tuple[str, 
     signature = parse_signature(lowered)
     check_tensors(variant, lowered, signature, kernel.tensors(spec))
     device = lowered[: lowered.index(HOST_PART)].replace("main_kernel(", f"{variant}(").rstrip()
+    if "gdn::ascend::device::" in device:
+        device = device.replace(TEMPLATES, TEMPLATES + OWN_TEMPLATES)
     arguments = [f"a.{name}.data" for name in signature.tensors] + [f"a.{s.name}" for s in signature.scalars]
     launch = (
         f"void gdn::ascend::launch_{variant}(const {camel(kernel.NAME)}Arguments& a, aclrtStream stream) {{\n"

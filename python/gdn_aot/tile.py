@@ -117,10 +117,35 @@ def load_operand(dst, src, rows: int, columns: int, pitch, count=0):
     return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, count, 0)
 
 
-def store_product(dst, src, rows: int, columns: int, pitch, count=0):
-    """L0C -> global memory, rounded to the element type there; ``count`` rows, 0 for all."""
+def load_block(dst, src, matrix_rows: int, rows: int, columns: int, pitch):
+    """Global memory -> L1: a block of a matrix that has ``matrix_rows`` rows there, from ``dst`` on.
+
+    The rest of the matrix stays, but only where ``dst`` is not the start of a buffer.
+    """
+    assert isinstance(dst, Slice), "a block at the start of a buffer clears what is around it"
+    name = f"tl::ascend::copy_gm_to_l1<{_c_type(dst)}, {matrix_rows}, {columns}>"
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, rows, columns)
+
+
+def in_columns(matrix_rows: int, row: int, column: int) -> int:
+    """Where element (row, column), a corner of a block of 16 x 16, lies in L1 and L0C."""
+    return column * matrix_rows + row * 16
+
+
+def store_product(dst, src, rows: int, columns: int, pitch, count=0, width=0):
+    """L0C -> global memory, rounded to the element type there; ``count`` rows of ``width`` elements, 0 for all.
+
+    ``rows`` is how many the matrix in L0C has, of which ``src`` may be a later one.
+    """
     name = f"tl::ascend::copy_l0c_to_gm<float, {_c_type(dst)}, layout::RowMajor, {rows}, {columns}>"
-    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, count, 0)
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), pitch, count, width)
+
+
+def keep_product(dst, src, rows: int, columns: int):
+    """L0C -> L1, rounded to the element type there."""
+    # The code generator prints a call to a function it does not know only if the name mentions one that it knows.
+    name = f"gdn::ascend::device::copy_l0c_to_l1</*tl::ascend::copy_l0c_to_gm*/ {_c_type(dst)}>"
+    return tir.call_extern("handle", name, _pointer(src, "r"), _pointer(dst, "w"), rows, rows, columns)
 
 
 def convert(dst, src, count: int):

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-import oracle
 from ascend.simulated import SimulatedModule
 from cases import F32
 from compare import GuardedPool
 from problems import DeltaRule
+from sglang_gdn import stages
+from sglang_gdn.stages import STAGES
 
-C, D = 64, 128
-STAGES = ("cumsum", "transpose", "scaled_dot_kkt", "solve_tril", "wy_fast", "chunk_h", "chunk_o")
+C, D = stages.CHUNK, 128
+TWO_PARTS = ("write", "erase", "v_new")  # a rounded one, and what rounding left out
 
 
 @dataclass
@@ -48,8 +49,8 @@ class Stages:
         chunks = args["v"].shape[0] // C + len(args["cu_seqlens"]) - 1
         shapes = {
             "gates": (C, heads), "head_gates": (heads, C), "head_beta": (heads, C), "lower": (heads, C, C),
-            "write": (heads, C, C), "erase": (heads, C, C), "w": (heads, C, D), "h": (heads, D, D),
-            "v_new": (heads, C, D),
+            "write": (heads, 2, C, C), "erase": (heads, 2, C, C), "w": (heads, C, D), "h": (heads, D, D),
+            "v_new": (heads, 2, C, D),
         }  # fmt: skip
         for name, shape in shapes.items():
             dtype = F32 if name in ("gates", "head_gates", "head_beta", "lower") else act
@@ -69,41 +70,53 @@ class Stages:
             )  # fmt: skip
 
     def chunks(self) -> list[Chunk]:
-        found = []
-        for row, (begin, end) in enumerate(oracle.row_bounds(self.args["cu_seqlens"])):
-            for index, first in enumerate(range(begin, end, C)):
-                found.append(Chunk(begin // C + row + index, slice(first, min(first + C, end)), row, index))
+        starts = self.args["cu_seqlens"].tolist()
+        return [
+            Chunk(
+                starts[row] // C + row + (first - starts[row]) // C, slice(first, end), row, (first - starts[row]) // C
+            )
+            for row, first, end in stages.chunk_bounds(self.args["cu_seqlens"])
+        ]
+
+    def found(self, name: str) -> Tensor:
+        """``between`` of all chunks of rows, in float64; both parts together."""
+        x = self.between[name][[chunk.number for chunk in self.chunks()]].double()
+        return x.sum(2) if name in TWO_PARTS else x
+
+    def by_chunk(self, x: Tensor) -> Tensor:
+        """``[T, HV, ...]`` to ``[M, HV, C, ...]``, zeros past the end of a row."""
+        found = x.new_zeros(len(self.chunks()), C, *x.shape[1:], dtype=torch.float64)
+        for m, chunk in enumerate(self.chunks()):
+            found[m, : chunk.valid] = x[chunk.tokens]
+        return found.transpose(1, 2)
+
+    def by_token(self, x: Tensor) -> Tensor:
+        found = torch.zeros_like(self.args["v"], dtype=torch.float64)
+        for m, chunk in enumerate(self.chunks()):
+            found[chunk.tokens] = x[m, :, : chunk.valid].transpose(0, 1)
         return found
 
-    def padded(self, name: str, chunk: Chunk) -> Tensor:
-        """Tokens of a chunk in float64, by value head, zeros past its end: ``[HV, C, ...]``."""
-        x = self.args[name][chunk.tokens].double()
-        if name in ("q", "k"):
-            x = oracle.heads_of_values(x, self.args["v"].shape[1], norm=False)
-        x = torch.cat([x, x.new_zeros(C - chunk.valid, *x.shape[1:])])
-        return x.transpose(0, 1)
-
-    def expected(self, name: str, chunk: Chunk) -> dict[str, Tensor]:
-        """What stage ``name`` must make of what is now in ``between``, which its inputs are."""
-        of = {key: x[chunk.number].double() for key, x in self.between.items()}
-        decay = torch.exp((of["head_gates"][:, :, None] - of["head_gates"][:, None, :]).tril())
+    def expected(self, name: str) -> dict[str, Tensor]:
+        """What stage ``name`` must make, by chunk, of what is now in ``between``, which its inputs are."""
+        args = self.args
+        starts, q, k, v, g, beta = (args[key] for key in ("cu_seqlens", "q", "k", "v", "g", "beta"))
+        gates, strengths = self.found("head_gates"), self.found("head_beta")
+        none, all_ = torch.zeros_like(gates), torch.ones_like(gates)
         match name:
             case "cumsum":
-                return {"gates": self.padded("g", chunk).clamp(min=-100).cumsum(1).T}
+                return {"gates": stages.transpose(stages.cumsum(g.clamp(min=-100), starts), starts).mT}
             case "transpose":
-                return {"head_gates": of["gates"].T, "head_beta": self.padded("beta", chunk)}
+                return {"head_gates": self.found("gates").mT, "head_beta": self.by_chunk(beta)}
             case "scaled_dot_kkt":
-                k = self.padded("k", chunk)
-                return {"lower": (of["head_beta"][:, :, None] * decay * (k @ k.mT)).tril(-1)}
+                return {"lower": stages.scaled_dot_kkt(k, gates, strengths, starts)}
             case "solve_tril":
-                write = torch.linalg.inv(torch.eye(C).double() + of["lower"]) * of["head_beta"][:, None, :]
-                return {"write": write, "erase": -write * torch.exp(of["head_gates"])[:, None, :]}
+                write = stages.solve_tril(self.found("lower")) * strengths[..., None, :]
+                return {"write": write, "erase": -write * gates.exp()[..., None, :]}
             case "wy_fast":
-                return {"w": of["erase"] @ self.padded("k", chunk)}
+                return {"w": self.by_chunk(stages.wy_fast(k, v, none, all_, self.found("erase"), starts)[0])}
             case "chunk_h":
-                return {"v_new": of["write"] @ self.padded("v", chunk) + of["w"] @ of["h"].mT}
+                _, u = stages.wy_fast(k, v, none, all_, self.found("write"), starts)
+                return {"v_new": self.by_chunk(u) + self.found("w") @ self.found("h").mT}
             case _:
-                scale = self.args["scale"] or D**-0.5
-                q, k = self.padded("q", chunk), self.padded("k", chunk)
-                state = torch.exp(of["head_gates"])[:, :, None] * (q @ of["h"].mT)
-                return {"o": scale * (state + (decay * (q @ k.mT)).tril() @ of["v_new"])}
+                v_new, scale = self.by_token(self.found("v_new")), args["scale"] or D**-0.5
+                return {"o": self.by_chunk(stages.chunk_o(q, k, v_new, self.found("h"), gates, scale, starts))}

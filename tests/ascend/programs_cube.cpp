@@ -3,6 +3,8 @@
 
 #include "tl_templates/ascend/common.h"
 
+#include <gdn_ascend_tile.hpp>
+
 using namespace AscendC;
 using namespace Catlass;
 
@@ -52,6 +54,7 @@ struct Cube {
   void transposed_product(bool initialise) {
     tl::ascend::gemm_v0<bfloat16_t, float, kSize, kSize, kSize, true, false>(a, a, sum, l0a, l0b, initialise);
   }
+  void keep() { gdn::ascend::device::copy_l0c_to_l1<bfloat16_t>(a, sum, kSize, kSize, kSize); }
   void store() { tl::ascend::copy_l0c_to_gm<float, float, layout::RowMajor, kSize, kSize>(out, sum, kSize, 0, 0); }
 };
 
@@ -155,6 +158,18 @@ void cube_good_with_a_tail(bfloat16_t* in, float* out) {
     m.load(20);
     m.product();
     m.transposed_product(false);
+    m.store();
+  });
+}
+
+// The product, rounded, is the next operand.
+void cube_kept(bfloat16_t* in, float* out) {
+  run_on_cube(in, out, [](Cube& m) {
+    m.load();
+    m.product();
+    m.keep();
+    order<HardEvent::FIX_MTE1>();
+    m.product();
     m.store();
   });
 }
@@ -308,6 +323,35 @@ void cube_does_a_vector_instruction(bfloat16_t* in, float* out) {
 void cube_product_on_a_vector_core(bfloat16_t* in, float* out) {
   run(in, out, [](Cube& m) {
     if (first_vector_core()) m.multiply();
+  });
+}
+
+void cube_operand_before_it_is_kept(bfloat16_t* in, float* out) {
+  run_on_cube(in, out, [](Cube& m) {
+    m.load();
+    m.product();
+    m.keep();
+    m.operands();
+  });
+}
+
+void cube_kept_before_the_product_is_done(bfloat16_t* in, float* out) {
+  run_on_cube(in, out, [](Cube& m) {
+    m.load();
+    m.product();
+    m.multiply();
+    m.keep();
+  });
+}
+
+void cube_kept_in_another_type(bfloat16_t* in, float* out) {
+  run_on_cube(in, out, [](Cube& m) {
+    m.load();
+    m.product();
+    FixpipeParamsV220 shape;
+    shape.nSize = shape.mSize = shape.srcStride = shape.dstStride = kSize;
+    shape.quantPre = QuantMode_t::F322F16;
+    Fixpipe<bfloat16_t, float, CFG_NZ>(m.a, m.sum, shape);
   });
 }
 }

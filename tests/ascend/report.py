@@ -107,6 +107,29 @@ def chunk_rule_table(simulator: simulated.SimulatedModule) -> list[str]:
     return lines
 
 
+# KiB of a chunk of 64 tokens of one value head in the single launch, by what is moved, in and out together. Of C x C
+# matrices without anything above the diagonal three quarters are moved, of diagonal ones a quarter.
+CHUNK_TRAFFIC = {
+    "q, k, v in; o out": 4 * 16,
+    "`k k^T` and `q k^T`, float32: cube to vector cores": 2 * 2 * 12,
+    "diagonal of `q q^T`, float32: cube to vector cores": 2 * 4,
+    "`write` and `erase`, both parts: vector cores to cube": 2 * 2 * 2 * 6,
+    "weights of `v_new`, both parts: vector cores to cube": 2 * 2 * 6,
+    "factors of q and k, both parts: vector cores to cube": 2 * 2 * 2 * 2,
+    "state in 16 bits: vector cores to cube": 2 * 32,
+    "what a chunk adds to the state, float32: cube to vector cores": 2 * 64,
+    "gates and strengths, by both vector cores": 1,
+}
+TASK_KIB = 2 * 64  # a state in and out
+BLOCK_BYTES = 2 * 8 * KIB + 32  # the negative identity out and in; what a buffer is cleared with
+
+
+def chunk_traffic_table() -> list[str]:
+    lines = ["| KiB of a chunk of 64 tokens and a value head | |", "|---|---|"]
+    lines += [f"| {what} | {kib} |" for what, kib in CHUNK_TRAFFIC.items()]
+    return [*lines, f"| all | {sum(CHUNK_TRAFFIC.values())} |"]
+
+
 def synchronisation_table(simulator: simulated.SimulatedModule) -> list[str]:
     lines = ["| variant | missing synchronisation noticed | not noticed |", "|---|---|---|"]
     for variant in KERNELS:
@@ -120,7 +143,8 @@ def main() -> None:
     simulator = simulated.SimulatedModule(simulated.build(simulated.ROOT / "build/ascend/simulator"))
     simulator.set_cores(24)
     ops._C = simulator
-    print("\n".join([*table(simulator), "", *chunk_rule_table(simulator), "", *synchronisation_table(simulator)]))
+    tables = table(simulator), chunk_rule_table(simulator), chunk_traffic_table(), synchronisation_table(simulator)
+    print("\n\n".join("\n".join(lines) for lines in tables))
 
 
 if __name__ == "__main__":

@@ -182,11 +182,37 @@ def test_bytes_are_moved_once(npu):
     assert moved["MTE2"] <= (500 + 2 * 3) * row + 4 * 5 * row
 
 
+@pytest.mark.parametrize("index", cases.INDEX_DTYPES, ids=name_of)
+@pytest.mark.parametrize("pool", [F32, BF16], ids=name_of)
+def test_snapshots(index, pool):
+    """The raw inputs before so many tokens of a row: of rows longer, shorter and emptier than a window."""
+    lens, ids, initial = [40, 2, 0, 70, 5], [3, 5, 0, -1, 1], [True, True, True, True, False]
+    problem = prefill(lens, channels=300, ids=ids, initial=initial, pool=pool, index=index)
+    slots, counts = [6, 7, 8, 2, 4], [33, 1, 0, 64, 2]
+    track = {"track_slots": torch.tensor(slots, dtype=index), "track_lens": torch.tensor(counts, dtype=index)}
+    out, windows = problem.run(**track)
+    plain, _ = problem.run()
+    assert_bit_equal(out, plain, "y")
+    assert_bit_equal(windows.tensor[[3, 5, 0, 1]], problem.expected()[1].to(pool).mT[[3, 5, 0, 1]], "conv_pool")
+    windows.assert_only_wrote([3, 5, 0, 1, 6, 7, 8, 4])
+    begin = 0
+    for row, (length, slot, count) in enumerate(zip(lens, slots, counts, strict=True)):
+        if ids[row] >= 0:
+            before = problem.pool[ids[row]] if initial[row] else torch.zeros_like(problem.pool[0])
+            inputs = torch.cat([before.float().T, problem.x[begin : begin + count].float()])[-3:]
+            assert_bit_equal(windows.tensor[slot], inputs.to(pool), f"snapshot of row {row}")
+        begin += length
+
+
+def test_snapshots_that_no_row_reaches_are_not_taken():
+    problem = prefill([9, 9, 9], ids=[3, 4, 1])
+    track = {"track_slots": torch.tensor([6, SLOTS, 8]), "track_lens": torch.tensor([10, 3, -1])}
+    _, windows = problem.run(**track)
+    windows.assert_only_wrote([3, 4, 1])
+
+
 def test_refusals():
     problem = prefill([5])
-    one = torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(GdnUnsupportedError, match="track_slots must be None on npu"):
-        problem.run(track_slots=one, track_lens=one)
     with pytest.raises(GdnUnsupportedError, match="weight must be bfloat16 on npu; got float32"):
         problem.weight = problem.weight.float()
         problem.run()

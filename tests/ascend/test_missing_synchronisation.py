@@ -37,9 +37,11 @@ def run_causal_conv1d() -> list[torch.Tensor]:
     """Rows of several steps and of none, a padded row, rows without a window; then single rows, live and padded."""
     results = []
     many = ([40, 17, 0, 3, 35], [3, 5, 0, -1, 1], [True, False, True, True, False])
-    for lens, ids, initial in (many, ([16], [4], [True]), ([5], [-1], [True])):
+    track = {"track_slots": torch.tensor([6, 7, 8, 2, 4]), "track_lens": torch.tensor([33, 2, 0, 1, 35])}
+    single, padded = ([16], [4], [True]), ([5], [-1], [True])
+    for (lens, ids, initial), tracked in ((many, track), (many, {}), (single, {}), (padded, {})):
         problem = prefill(lens, channels=1100, ids=ids, initial=initial, pad_tokens=3)
-        out, pool = problem.run()
+        out, pool = problem.run(**tracked)
         results += [out, pool.tensor]
     return results
 
@@ -109,6 +111,9 @@ class RunPipeline:
     def __call__(self) -> list[torch.Tensor]:
         run = self.problem.run()
         results = [run.o, run.ssm.storage.nan_to_num()]
+        track = {"track_state": torch.zeros(6, 2, 128, 128), "track_chunk_idx": torch.tensor([1, 2, 0, -1, 1, 1])}
+        run = self.problem.run(**track, output_h=True)
+        results += [track["track_state"], run.h]
         for last in ("transpose", "chunk_h"):
             inspected = Stages(ops._C, self.problem)
             inspected.run(last, in_one_launch=True)

@@ -49,6 +49,9 @@ CUBE_WRONG = {
     "operand_larger_than_its_buffer": "bounds: DataCopy into L1 leaves its buffer in L1",
     "operand_larger_than_l0a": "bounds: LoadData into L0A leaves its buffer in L0A",
     "sum_larger_than_l0c": "capacity: a buffer ends past L0C",
+    "operand_before_it_is_kept": "race: read after write in L1: LoadData into L0A (cube, MTE1)",
+    "kept_before_the_product_is_done": "race: read after write in L0C: Fixpipe into L1 (cube, FIX)",
+    "kept_in_another_type": "repeat: Fixpipe must round to the element type of its destination",
     "does_a_vector_instruction": "core: Duplicate on a cube core, which has no V",
     "product_on_a_vector_core": "core: Mmad on a vector core, which has no M",
 }
@@ -99,6 +102,15 @@ def test_nothing_is_found_in_a_good_program_of_the_cube_core(simulator, program)
     rows = CUBE_CLEAN[program]
     vector_core = 2 * 32 * 32 * 4 if program == "good_with_vector_core" else 0
     assert sum(simulator.bytes_moved().values()) == rows * 32 * 2 + 32 * 32 * 4 + vector_core
+
+
+def test_a_product_becomes_an_operand(simulator):
+    values, out, reports = run_cube(simulator, "kept")
+    assert not reports
+    a = values.double()
+    kept = (a @ a.T).to(BF16).double()
+    assert_close(out, kept @ kept.T, 1e-6, "out")
+    assert sum(simulator.bytes_moved().values()) == 32 * 32 * (2 + 4)
 
 
 @pytest.mark.parametrize("program", CUBE_WRONG)

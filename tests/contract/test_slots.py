@@ -50,7 +50,6 @@ def test_padding_rows_do_not_change_a_live_row(device, slot, phase):
     assert_bit_equal(padded.conv.storage, run.conv.storage, "conv_pool")
 
 
-@pytest.mark.needs("bounded_indices")
 @pytest.mark.parametrize("wrong", [SLOTS, SLOTS + 1, 2**31 - 1, -2, -(2**31)])
 def test_ids_outside_the_pool_reach_no_memory(device, wrong):
     """Such ids break the contract; still nothing but the other row's slot may be read or written."""

@@ -112,7 +112,6 @@ def test_a_chain_given_as_a_tree_is_the_same_bit_for_bit(device):
     assert_bit_equal(tree.intermediate_conv, chain.intermediate_conv, "windows")
 
 
-@pytest.mark.needs("bounded_indices")
 @pytest.mark.parametrize("wrong", [4, 2**31 - 1, -2])
 def test_rows_outside_the_buffers_reach_no_memory(device, wrong):
     problem = fused_layer(device, SMALL, batch=2, drafts=3)

@@ -14,6 +14,8 @@ struct CausalConv1dArguments {
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
   TensorArgument cache_indices;  // in, [N], index_pitch words an index
   TensorArgument has_initial_state;  // in, [N]; no effect if all_initial is 1
+  TensorArgument track_slots;  // in, [N], track_pitch words an index; no effect if tracks is 0
+  TensorArgument track_lens;  // in, [N], track_len_pitch words a count; no effect if tracks is 0
   TensorArgument out;  // out, [T, D] contiguous
   int32_t blocks;
   int32_t channel_lanes;
@@ -22,6 +24,9 @@ struct CausalConv1dArguments {
   int32_t width;
   int32_t start_pitch;
   int32_t index_pitch;
+  int32_t track_pitch;
+  int32_t track_len_pitch;
+  int32_t tracks;
   int32_t has_bias;
   int32_t has_pool;
   int32_t all_initial;

@@ -7,7 +7,7 @@ using uint = unsigned int;
 using uchar = unsigned char;
 using ushort = unsigned short;
 
-extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADDR x_handle,  GM_ADDR weight_handle,  GM_ADDR bias_handle,  GM_ADDR conv_pool_handle,  GM_ADDR query_start_loc_handle,  GM_ADDR cache_indices_handle,  GM_ADDR has_initial_state_handle,  GM_ADDR out_handle, int32_t blocks, int32_t channel_lanes, int32_t row_lanes, int32_t rows, int32_t width, int32_t start_pitch, int32_t index_pitch, int32_t has_bias, int32_t has_pool, int32_t all_initial, int32_t silu, int64_t tokens, int64_t x_pitch, int64_t taps_size, int64_t channels, int64_t slots, int64_t pool_pitch, int64_t starts, int64_t indices, int64_t flags, uint64_t fftsAddr) {
+extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADDR x_handle,  GM_ADDR weight_handle,  GM_ADDR bias_handle,  GM_ADDR conv_pool_handle,  GM_ADDR query_start_loc_handle,  GM_ADDR cache_indices_handle,  GM_ADDR has_initial_state_handle,  GM_ADDR track_slots_handle,  GM_ADDR track_lens_handle,  GM_ADDR out_handle, int32_t blocks, int32_t channel_lanes, int32_t row_lanes, int32_t rows, int32_t width, int32_t start_pitch, int32_t index_pitch, int32_t track_pitch, int32_t track_len_pitch, int32_t tracks, int32_t has_bias, int32_t has_pool, int32_t all_initial, int32_t silu, int64_t tokens, int64_t x_pitch, int64_t taps_size, int64_t channels, int64_t slots, int64_t pool_pitch, int64_t starts, int64_t indices, int64_t flags, uint64_t fftsAddr) {
   KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
   AscendC::TPipe pipe;
 
@@ -25,6 +25,10 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
   cache_indices.SetGlobalBuffer((__gm__ int*)cache_indices_handle);
   AscendC::GlobalTensor<uint8_t> has_initial_state;
   has_initial_state.SetGlobalBuffer((__gm__ uint8_t*)has_initial_state_handle);
+  AscendC::GlobalTensor<int> track_slots;
+  track_slots.SetGlobalBuffer((__gm__ int*)track_slots_handle);
+  AscendC::GlobalTensor<int> track_lens;
+  track_lens.SetGlobalBuffer((__gm__ int*)track_lens_handle);
   AscendC::GlobalTensor<bfloat16_t> out;
   out.SetGlobalBuffer((__gm__ bfloat16_t*)out_handle);
 
@@ -51,9 +55,11 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
   auto window_raw = ascend_ub.GetWithOffset<bfloat16_t>(768, 29696);
   auto x_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 31232);
   auto history = ascend_ub.GetWithOffset<float>(4864, 47616);
-  auto new_window = ascend_ub.GetWithOffset<bfloat16_t>(768, 99840);
-  auto denominator = ascend_ub.GetWithOffset<float>(4096, 67072);
-  auto y_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 83456);
+  auto inputs_raw = ascend_ub.GetWithOffset<bfloat16_t>(768, 67072);
+  auto inputs = ascend_ub.GetWithOffset<float>(768, 68608);
+  auto new_window = ascend_ub.GetWithOffset<bfloat16_t>(768, 71680);
+  auto denominator = ascend_ub.GetWithOffset<float>(4096, 73216);
+  auto y_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 89600);
   auto vid = AscendC::GetSubBlockIdx();
   if ASCEND_IS_AIV {
     AscendC::CreateVecIndex<int>(order[0], 0, 256);
@@ -97,7 +103,15 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
         int32_t length = (query_start_loc.GetValue(((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) + (int64_t)1) * ((int64_t)start_pitch))) - first);
         int32_t slot = cache_indices.GetValue((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) * ((int64_t)index_pitch)));
         uchar resumes = has_initial_state.GetValue(((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))));
-        if (0 <= slot) {
+        int32_t condval;
+        if ((tracks != 0)) {
+          condval = track_slots.GetValue((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) * ((int64_t)track_pitch)));
+        } else {
+          condval = -1;
+        }
+        int32_t destination = condval;
+        int32_t taken = track_lens.GetValue((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) * ((int64_t)track_len_pitch)));
+        if ((0 <= slot) && (slot < slots)) {
           AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(2);
           if ((has_pool != 0) && ((all_initial + ((int32_t)resumes)) != 0)) {
             for (int32_t j_1 = 0; j_1 < (width - 1); ++j_1) {
@@ -120,6 +134,32 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
             tl::ascend::Fill<float>(history[0], 0.000000e+00f, 768);
           }
           AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(2);
+          if ((((0 <= destination) && (destination < slots)) && (0 <= taken)) && (taken <= length)) {
+            AscendC::PipeBarrier<PIPE_V>();
+            for (int32_t j_3 = 0; j_3 < (width - 1); ++j_3) {
+              if (width <= ((taken + j_3) + 1)) {
+                tl::ascend::copy_gm_to_ub<bfloat16_t, 256, 1>(inputs_raw[(j_3 * 256)], x[((((((cid * 2) + vid) % channel_lanes) * 256) + ((c * channel_lanes) * 256)) + (((((first + taken) + j_3) + 1) - width) * x_pitch))], 256, 1, ((1 <= (((channels / 256) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 256 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 256)) - ((c * channel_lanes) * 256))), bfloat16_t(0.000000e+00f));
+              }
+            }
+            AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(5);
+            AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(5);
+            for (int32_t j_4 = 0; j_4 < (width - 1); ++j_4) {
+              if (width <= ((taken + j_4) + 1)) {
+                tl::ascend::copy_ub_to_ub<float, bfloat16_t, 256>(inputs[(j_4 * 256)], inputs_raw[(j_4 * 256)], 1, 256, 256, 1, 256, 256);
+              } else {
+                tl::ascend::copy_ub_to_ub<float, float, 256>(inputs[(j_4 * 256)], history[((taken * 256) + (j_4 * 256))], 1, 256, 256, 1, 256, 256);
+              }
+            }
+            AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(1);
+            AscendC::PipeBarrier<PIPE_V>();
+            tl::ascend::copy_ub_to_ub<bfloat16_t, float, 768>(new_window[0], inputs[0], 1, 768, 768, 1, 768, 768);
+            AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(1);
+            AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(1);
+            for (int32_t j_5 = 0; j_5 < (width - 1); ++j_5) {
+              tl::ascend::copy_ub_to_gm<bfloat16_t, 256, 1>(conv_pool[(((((((cid * 2) + vid) % channel_lanes) * 256) + ((c * channel_lanes) * 256)) + (destination * pool_pitch)) + (j_5 * channels))], new_window[(j_5 * 256)], 256, 1, ((1 <= (((channels / 256) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 256 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 256)) - ((c * channel_lanes) * 256))));
+            }
+            AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(1);
+          }
           for (int32_t s = 0; s < ((length + 15) / 16); ++s) {
             if (16 < (length - (s * 16))) {
               AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>((4 - (s % 2)));
@@ -133,10 +173,10 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
             for (int32_t t = 0; t < 16; ++t) {
               tl::ascend::copy_ub_to_ub<float, float, 256>(y[(t * 256)], bias_f32[0], 1, 256, 256, 1, 256, 256);
             }
-            for (int32_t j_3 = 0; j_3 < width; ++j_3) {
+            for (int32_t j_6 = 0; j_6 < width; ++j_6) {
               AscendC::PipeBarrier<PIPE_V>();
               for (int32_t t_1 = 0; t_1 < 16; ++t_1) {
-                AscendC::MulAddDst(y[(t_1 * 256)], taps[(j_3 * 256)], history[((t_1 * 256) + (j_3 * 256))], 256);
+                AscendC::MulAddDst(y[(t_1 * 256)], taps[(j_6 * 256)], history[((t_1 * 256) + (j_6 * 256))], 256);
               }
             }
             AscendC::PipeBarrier<PIPE_V>();
@@ -160,9 +200,9 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
             AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(((s % 2) + 3));
             tl::ascend::copy_ub_to_gm<bfloat16_t, 256, 16>(out[((((((cid * 2) + vid) % channel_lanes) * 256) + ((c * channel_lanes) * 256)) + (((s * 16) + first) * channels))], y_raw[((s % 2) * 4096)], channels, ((1 <= ((length / 16) - s)) ? 16 : (length - (s * 16))), ((1 <= (((channels / 256) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 256 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 256)) - ((c * channel_lanes) * 256))));
             AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(((s % 2) + 3));
-            for (int32_t j_4 = 0; j_4 < (width - 1); ++j_4) {
+            for (int32_t j_7 = 0; j_7 < (width - 1); ++j_7) {
               AscendC::PipeBarrier<PIPE_V>();
-              tl::ascend::copy_ub_to_ub<float, float, 256>(history[(j_4 * 256)], history[((((1 <= ((length / 16) - s)) ? 16 : (length - (s * 16))) * 256) + (j_4 * 256))], 1, 256, 256, 1, 256, 256);
+              tl::ascend::copy_ub_to_ub<float, float, 256>(history[(j_7 * 256)], history[((((1 <= ((length / 16) - s)) ? 16 : (length - (s * 16))) * 256) + (j_7 * 256))], 1, 256, 256, 1, 256, 256);
             }
           }
           if (has_pool != 0) {
@@ -171,8 +211,8 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
             tl::ascend::copy_ub_to_ub<bfloat16_t, float, 768>(new_window[0], history[0], 1, 768, 768, 1, 768, 768);
             AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(1);
             AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(1);
-            for (int32_t j_5 = 0; j_5 < (width - 1); ++j_5) {
-              tl::ascend::copy_ub_to_gm<bfloat16_t, 256, 1>(conv_pool[(((((((cid * 2) + vid) % channel_lanes) * 256) + ((c * channel_lanes) * 256)) + (slot * pool_pitch)) + (j_5 * channels))], new_window[(j_5 * 256)], 256, 1, ((1 <= (((channels / 256) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 256 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 256)) - ((c * channel_lanes) * 256))));
+            for (int32_t j_8 = 0; j_8 < (width - 1); ++j_8) {
+              tl::ascend::copy_ub_to_gm<bfloat16_t, 256, 1>(conv_pool[(((((((cid * 2) + vid) % channel_lanes) * 256) + ((c * channel_lanes) * 256)) + (slot * pool_pitch)) + (j_8 * channels))], new_window[(j_8 * 256)], 256, 1, ((1 <= (((channels / 256) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 256 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 256)) - ((c * channel_lanes) * 256))));
             }
             AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(1);
           }
@@ -201,5 +241,5 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_bf16_window_bf16( GM_ADD
 #include <gdn_ascend_launch.hpp>
 
 void gdn::ascend::launch_causal_conv1d_act_bf16_window_bf16(const CausalConv1dArguments& a, aclrtStream stream) {
-  GDN_ASCEND_LAUNCH(causal_conv1d_act_bf16_window_bf16, a.blocks, stream, a.x.data, a.weight.data, a.bias.data, a.conv_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.out.data, a.blocks, a.channel_lanes, a.row_lanes, a.rows, a.width, a.start_pitch, a.index_pitch, a.has_bias, a.has_pool, a.all_initial, a.silu, a.tokens, a.x_pitch, a.taps_size, a.channels, a.slots, a.pool_pitch, a.starts, a.indices, a.flags);
+  GDN_ASCEND_LAUNCH(causal_conv1d_act_bf16_window_bf16, a.blocks, stream, a.x.data, a.weight.data, a.bias.data, a.conv_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.track_slots.data, a.track_lens.data, a.out.data, a.blocks, a.channel_lanes, a.row_lanes, a.rows, a.width, a.start_pitch, a.index_pitch, a.track_pitch, a.track_len_pitch, a.tracks, a.has_bias, a.has_pool, a.all_initial, a.silu, a.tokens, a.x_pitch, a.taps_size, a.channels, a.slots, a.pool_pitch, a.starts, a.indices, a.flags);
 }

@@ -5,12 +5,12 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<CausalConv1dArguments> kVariants[] = {
-    {"causal_conv1d_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::bf16}, launch_causal_conv1d_act_bf16_window_f32},
-    {"causal_conv1d_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::bf16}, launch_causal_conv1d_act_bf16_window_bf16},
-    {"causal_conv1d_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::bf16}, launch_causal_conv1d_act_bf16_window_f16},
-    {"causal_conv1d_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f16}, launch_causal_conv1d_act_f16_window_f32},
-    {"causal_conv1d_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::f16}, launch_causal_conv1d_act_f16_window_bf16},
-    {"causal_conv1d_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::f16}, launch_causal_conv1d_act_f16_window_f16},
+    {"causal_conv1d_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_f32},
+    {"causal_conv1d_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_bf16},
+    {"causal_conv1d_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_f16},
+    {"causal_conv1d_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_f32},
+    {"causal_conv1d_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_bf16},
+    {"causal_conv1d_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_f16},
 };
 
 }  // namespace
@@ -27,7 +27,9 @@ void launch(const Variant<CausalConv1dArguments>& variant, const CausalConv1dArg
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[4]);
   expect_dtype(variant.name, "cache_indices", arguments.cache_indices, variant.tensors[5]);
   expect_dtype(variant.name, "has_initial_state", arguments.has_initial_state, variant.tensors[6]);
-  expect_dtype(variant.name, "out", arguments.out, variant.tensors[7]);
+  expect_dtype(variant.name, "track_slots", arguments.track_slots, variant.tensors[7]);
+  expect_dtype(variant.name, "track_lens", arguments.track_lens, variant.tensors[8]);
+  expect_dtype(variant.name, "out", arguments.out, variant.tensors[9]);
   variant.launch(arguments, stream);
 }
 

@@ -85,7 +85,7 @@ extern "C" __global__ __aicore__ void causal_conv1d_update_act_f16_window_bf16( 
       for (int32_t r = 0; r < (((((((((cid * 2) + vid) / channel_lanes) < row_lanes) ? rows : 0) + row_lanes) - (((cid * 2) + vid) / channel_lanes)) - 1) / row_lanes); ++r) {
         int32_t slot = cache_indices.GetValue((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) * ((int64_t)index_pitch)));
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(2);
-        if (0 <= slot) {
+        if ((0 <= slot) && (slot < slots)) {
           for (int32_t t = 0; t < tokens; ++t) {
             tl::ascend::copy_gm_to_ub<half, 512, 1>(x_raw[(t * 512)], x[(((((((cid * 2) + vid) % channel_lanes) * 512) + ((c * channel_lanes) * 512)) + (((((cid * 2) + vid) / channel_lanes) + (r * row_lanes)) * x_pitch)) + (t * x_token_pitch))], 512, 1, ((1 <= (((channels / 512) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 512 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 512)) - ((c * channel_lanes) * 512))), half(0.000000e+00f));
           }
@@ -96,7 +96,7 @@ extern "C" __global__ __aicore__ void causal_conv1d_update_act_f16_window_bf16( 
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(2);
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(2);
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(1);
-        if (0 <= slot) {
+        if ((0 <= slot) && (slot < slots)) {
           for (int32_t j_2 = 0; j_2 < (width - 1); ++j_2) {
             tl::ascend::copy_ub_to_ub<float, bfloat16_t, 512>(history[(j_2 * 512)], window_raw[(j_2 * 512)], 1, 512, 512, 1, 512, 512);
           }
@@ -143,7 +143,7 @@ extern "C" __global__ __aicore__ void causal_conv1d_update_act_f16_window_bf16( 
         for (int32_t t_4 = 0; t_4 < tokens; ++t_4) {
           tl::ascend::copy_ub_to_gm<half, 512, 1>(out[(((((((cid * 2) + vid) % channel_lanes) * 512) + ((c * channel_lanes) * 512)) + (((((cid * 2) + vid) / channel_lanes) + (r * row_lanes)) * out_pitch)) + (t_4 * channels))], y_raw[(t_4 * 512)], 512, 1, ((1 <= (((channels / 512) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 512 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 512)) - ((c * channel_lanes) * 512))));
         }
-        if (0 <= slot) {
+        if ((0 <= slot) && (slot < slots)) {
           if (update_state != 0) {
             for (int32_t j_5 = 0; j_5 < (width - 1); ++j_5) {
               tl::ascend::copy_ub_to_gm<bfloat16_t, 512, 1>(conv_pool[(((((((cid * 2) + vid) % channel_lanes) * 512) + ((c * channel_lanes) * 512)) + (slot * pool_pitch)) + (j_5 * channels))], history_raw[((tokens * 512) + (j_5 * 512))], 512, 1, ((1 <= (((channels / 512) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 512 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 512)) - ((c * channel_lanes) * 512))));
@@ -151,7 +151,7 @@ extern "C" __global__ __aicore__ void causal_conv1d_update_act_f16_window_bf16( 
           }
           if (store_windows != 0) {
             int32_t window_slot = window_indices.GetValue((((((((int64_t)cid) * (int64_t)2) + ((int64_t)vid)) / ((int64_t)channel_lanes)) + (((int64_t)r) * ((int64_t)row_lanes))) * ((int64_t)index_pitch)));
-            if (0 <= window_slot) {
+            if ((0 <= window_slot) && (window_slot < spec_slots)) {
               for (int32_t t_5 = 0; t_5 < tokens; ++t_5) {
                 for (int32_t j_6 = 0; j_6 < (width - 1); ++j_6) {
                   tl::ascend::copy_ub_to_gm<bfloat16_t, 512, 1>(windows[((((((((cid * 2) + vid) % channel_lanes) * 512) + ((c * channel_lanes) * 512)) + (window_slot * windows_pitch)) + (t_5 * window_token_pitch)) + (j_6 * channels))], history_raw[(((t_5 * 512) + (j_6 * 512)) + 512)], 512, 1, ((1 <= (((channels / 512) - (((cid * 2) + vid) % channel_lanes)) - (c * channel_lanes))) ? 512 : ((channels - ((((cid * 2) + vid) % channel_lanes) * 512)) - ((c * channel_lanes) * 512))));

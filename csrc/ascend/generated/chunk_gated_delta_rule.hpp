@@ -18,29 +18,37 @@ struct ChunkGatedDeltaRuleArguments {
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
   TensorArgument cache_indices;  // in, [N], index_pitch words an index
   TensorArgument has_initial_state;  // in, [N]; no effect if all_initial is 1
+  TensorArgument track_state;  // out, [N, HV, 128, 128], only if tracks is 1
+  TensorArgument track_chunk_idx;  // in, [N], track_pitch words an index; no effect if tracks is 0
+  TensorArgument chunk_states;  // out, [chunks of all rows, HV, 128, 128], only if keeps is 1
   TensorArgument out;  // out, [T, HV, 128] contiguous
   TensorArgument head_gates;  // out, [NT, HV, 64], only if inspect
   TensorArgument head_beta;  // out, [NT, HV, 64], only if inspect
   TensorArgument lower_;  // out, [NT, HV, 64, 64], only if inspect
-  TensorArgument write;  // out, [NT, HV, 64, 64] if inspect, else [blocks, 2, 64, 64]
-  TensorArgument erase;  // out, [NT, HV, 64, 64] if inspect, else [blocks, 2, 64, 64]
-  TensorArgument w;  // out, [NT, HV, 64, 128] if inspect, else [blocks, 2, 64, 128]
+  TensorArgument write;  // out, [NT, HV, 2, 64, 64] if inspect, else [blocks, 2, 2, 64, 64]
+  TensorArgument erase;  // out, [NT, HV, 2, 64, 64] if inspect, else [blocks, 2, 2, 64, 64]
+  TensorArgument w;  // out, [NT, HV, 64, 128], only if inspect
   TensorArgument h;  // out, [NT, HV, 128, 128] if inspect, else [blocks, 2, 128, 128]
-  TensorArgument v_new;  // out, [NT, HV, 64, 128] if inspect, else [blocks, 2, 64, 128]
+  TensorArgument v_new;  // out, [NT, HV, 2, 64, 128], only if inspect
   TensorArgument product_space;  // inout, [blocks, 2, 2, 64, 64]
-  TensorArgument token_space;  // inout, [blocks, 2, 2, 64, 128]
-  TensorArgument weight_space;  // inout, [blocks, 2, 64, 64]
+  TensorArgument norm_space;  // inout, [blocks, 2, 4, 16, 16]
+  TensorArgument diagonal_space;  // inout, [blocks, 2, 2, 2, 4, 16, 16]
+  TensorArgument weight_space;  // inout, [blocks, 2, 2, 64, 64]
   TensorArgument state_space;  // inout, [blocks, 128, 128]
+  TensorArgument identity_space;  // inout, [blocks, 64, 64]
   int32_t blocks;
   int32_t rows;
   int32_t start_pitch;
   int32_t index_pitch;
+  int32_t track_pitch;
   int32_t q_head_pitch;
   int32_t k_head_pitch;
   int32_t v_head_pitch;
   int32_t ratio;
   int32_t all_initial;
   int32_t update_state;
+  int32_t tracks;
+  int32_t keeps;
   int32_t l2norm;
   int32_t stop_after;
   float scale;

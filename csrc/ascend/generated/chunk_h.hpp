@@ -11,16 +11,17 @@ struct ChunkHArguments {
   TensorArgument k;  // in, [T, H, 128], any pitch of T and H
   TensorArgument v;  // in, [T, HV, 128], any pitch of T and HV
   TensorArgument head_gates;  // in, [NT, HV, 64] contiguous
-  TensorArgument write;  // in, [NT, HV, 64, 64] contiguous
+  TensorArgument write;  // in, [NT, HV, 2, 64, 64] contiguous
   TensorArgument w;  // in, [NT, HV, 64, 128] contiguous
   TensorArgument ssm_pool;  // inout, [slots, HV, 128, 128], any pitch of slots
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
   TensorArgument cache_indices;  // in, [N], index_pitch words an index
   TensorArgument has_initial_state;  // in, [N]; no effect if all_initial is 1
   TensorArgument h;  // out, [NT, HV, 128, 128] contiguous
-  TensorArgument v_new;  // out, [NT, HV, 64, 128] contiguous
-  TensorArgument key_space;  // inout, [blocks, 2, 64, 128]
+  TensorArgument v_new;  // out, [NT, HV, 2, 64, 128] contiguous
+  TensorArgument diagonal_space;  // inout, [blocks, 2, 2, 4, 16, 16]
   TensorArgument state_space;  // inout, [blocks, 128, 128]
+  TensorArgument identity_space;  // inout, [blocks, 64, 64]
   int32_t blocks;
   int32_t rows;
   int32_t start_pitch;

@@ -1,5 +1,6 @@
 // Generated from python/gdn_aot/kernels/ascend/chunk_h.py by `python -m gdn_aot compile-kernels`; not to be edited.
 #include "tl_templates/ascend/common.h"
+#include <gdn_ascend_tile.hpp>
 #include "acl/acl.h"
 #include <runtime/rt_ffts.h>
 using namespace Catlass;
@@ -7,7 +8,7 @@ using uint = unsigned int;
 using uchar = unsigned char;
 using ushort = unsigned short;
 
-extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_ADDR v_handle,  GM_ADDR head_gates_handle,  GM_ADDR write_handle,  GM_ADDR w_handle,  GM_ADDR ssm_pool_handle,  GM_ADDR query_start_loc_handle,  GM_ADDR cache_indices_handle,  GM_ADDR has_initial_state_handle,  GM_ADDR h_handle,  GM_ADDR v_new_handle,  GM_ADDR key_space_handle,  GM_ADDR state_space_handle, int32_t blocks, int32_t rows, int32_t start_pitch, int32_t index_pitch, int32_t k_head_pitch, int32_t v_head_pitch, int32_t ratio, int32_t all_initial, int32_t update_state, int64_t tokens, int64_t k_pitch, int64_t v_pitch, int64_t chunks, int64_t heads, int64_t slots, int64_t pool_pitch, int64_t starts, int64_t indices, int64_t flags, int64_t buffers, uint64_t fftsAddr) {
+extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_ADDR v_handle,  GM_ADDR head_gates_handle,  GM_ADDR write_handle,  GM_ADDR w_handle,  GM_ADDR ssm_pool_handle,  GM_ADDR query_start_loc_handle,  GM_ADDR cache_indices_handle,  GM_ADDR has_initial_state_handle,  GM_ADDR h_handle,  GM_ADDR v_new_handle,  GM_ADDR diagonal_space_handle,  GM_ADDR state_space_handle,  GM_ADDR identity_space_handle, int32_t blocks, int32_t rows, int32_t start_pitch, int32_t index_pitch, int32_t k_head_pitch, int32_t v_head_pitch, int32_t ratio, int32_t all_initial, int32_t update_state, int64_t tokens, int64_t k_pitch, int64_t v_pitch, int64_t chunks, int64_t heads, int64_t slots, int64_t pool_pitch, int64_t starts, int64_t indices, int64_t flags, int64_t buffers, uint64_t fftsAddr) {
   KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
   AscendC::TPipe pipe;
 
@@ -33,10 +34,12 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
   h.SetGlobalBuffer((__gm__ bfloat16_t*)h_handle);
   AscendC::GlobalTensor<bfloat16_t> v_new;
   v_new.SetGlobalBuffer((__gm__ bfloat16_t*)v_new_handle);
-  AscendC::GlobalTensor<bfloat16_t> key_space;
-  key_space.SetGlobalBuffer((__gm__ bfloat16_t*)key_space_handle);
+  AscendC::GlobalTensor<bfloat16_t> diagonal_space;
+  diagonal_space.SetGlobalBuffer((__gm__ bfloat16_t*)diagonal_space_handle);
   AscendC::GlobalTensor<float> state_space;
   state_space.SetGlobalBuffer((__gm__ float*)state_space_handle);
+  AscendC::GlobalTensor<bfloat16_t> identity_space;
+  identity_space.SetGlobalBuffer((__gm__ bfloat16_t*)identity_space_handle);
 
   AscendC::TBuf<AscendC::TPosition::A2> ascend_l0a;
   pipe.InitBuffer(ascend_l0a, 65536);
@@ -50,50 +53,74 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
   if ASCEND_IS_AIV {
     cid = cid / 2;
   }
-  auto state_l1 = ascend_l1.GetWithOffset<bfloat16_t>(16384, 0);
-  auto keys_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 32768);
-  auto write_l1 = ascend_l1.GetWithOffset<bfloat16_t>(4096, 49152);
-  auto values_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 57344);
-  auto new_sums = ascend_l0c.GetWithOffset<float>(8192, 0);
-  auto w_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 73728);
-  auto new_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 90112);
-  auto state_sums = ascend_l0c.GetWithOffset<float>(16384, 32768);
-  auto pairs = ascend_ub.GetWithOffset<int>(128, 0);
-  auto state = ascend_ub.GetWithOffset<float>(8192, 512);
-  auto keys_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 33280);
-  auto gates = ascend_ub.GetWithOffset<float>(64, 49664);
-  auto keys = ascend_ub.GetWithOffset<float>(8192, 49920);
-  auto factors = ascend_ub.GetWithOffset<float>(64, 82688);
-  auto factors_twice = ascend_ub.GetWithOffset<float>(128, 82944);
-  auto space = ascend_ub.GetWithOffset<float>(1024, 83456);
-  auto keys_out = ascend_ub.GetWithOffset<bfloat16_t>(8192, 87552);
-  auto decay = ascend_ub.GetWithOffset<float>(64, 103936);
-  auto writes = ascend_ub.GetWithOffset<float>(8192, 104192);
-  auto state_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 136960);
+  auto negative_identity = ascend_l1.GetWithOffset<bfloat16_t>(4096, 0);
+  auto matrices_l1 = ascend_l1.GetWithOffset<bfloat16_t>(16640, 8192);
+  auto state_l1 = ascend_l1.GetWithOffset<bfloat16_t>(16384, 41472);
+  auto k_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 74240);
+  auto tokens_l0 = ascend_l0c.GetWithOffset<float>(8192, 0);
+  auto key_l1 = ascend_l1.GetWithOffset<bfloat16_t>(16384, 90624);
+  auto values_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 123392);
+  auto w_l1 = ascend_l1.GetWithOffset<bfloat16_t>(8192, 139776);
+  auto new_l1 = ascend_l1.GetWithOffset<bfloat16_t>(16384, 156160);
+  auto state_l0 = ascend_l0c.GetWithOffset<float>(16384, 32768);
+  auto identity = ascend_ub.GetWithOffset<float>(4096, 0);
+  auto writes = ascend_ub.GetWithOffset<float>(8192, 16384);
+  auto state_raw = ascend_ub.GetWithOffset<bfloat16_t>(8192, 49152);
+  auto pattern = ascend_ub.GetWithOffset<float>(1024, 65536);
+  auto factor_offsets = ascend_ub.GetWithOffset<int>(1024, 69632);
+  auto state = ascend_ub.GetWithOffset<float>(8192, 73728);
+  auto gates = ascend_ub.GetWithOffset<float>(64, 106496);
+  auto factors = ascend_ub.GetWithOffset<float>(64, 106752);
+  auto space = ascend_ub.GetWithOffset<float>(2048, 107008);
+  auto diagonals = ascend_ub.GetWithOffset<bfloat16_t>(2048, 115200);
+  auto decay = ascend_ub.GetWithOffset<float>(64, 119296);
   auto vid = AscendC::GetSubBlockIdx();
   if ASCEND_IS_AIC {
+    AscendC::CrossCoreWaitFlag(3);
+    tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(negative_identity[0], identity_space[(cid * 4096)], 64, 0, 0, true);
+    tl::ascend::copy_gm_to_l1<bfloat16_t, 1040, 16>(matrices_l1[0], identity_space[(cid * 4096)], 16, 1, 0, true);
     for (int32_t t = 0; t < (((((rows * heads) + blocks) - cid) - 1) / blocks); ++t) {
       int32_t begin = query_start_loc.GetValue((((((int64_t)cid) + (((int64_t)t) * ((int64_t)blocks))) / ((int64_t)heads)) * ((int64_t)start_pitch)));
       int32_t length = (query_start_loc.GetValue(((((((int64_t)cid) + (((int64_t)t) * ((int64_t)blocks))) / ((int64_t)heads)) + (int64_t)1) * ((int64_t)start_pitch))) - begin);
       int32_t slot = cache_indices.GetValue((((((int64_t)cid) + (((int64_t)t) * ((int64_t)blocks))) / ((int64_t)heads)) * ((int64_t)index_pitch)));
-      if (0 <= slot) {
+      if ((0 <= slot) && (slot < slots)) {
         for (int32_t c = 0; c < (((length + 63) / 64) + 1); ++c) {
           if (0 < c) {
             AscendC::CrossCoreWaitFlag(1);
             tl::ascend::copy_gm_to_l1<bfloat16_t, 128, 128>(state_l1[0], h[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) - 1) * heads) * 16384) + (((cid + (t * blocks)) % heads) * 16384))], 128, 0, 0, true);
-            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(keys_l1[0], key_space[((cid * 16384) + (((c + 1) % 2) * 8192))], 128, 0, 0, true);
-            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(write_l1[0], values_l1[0], new_sums[0], ascend_l0a, ascend_l0b, (bool)1);
-            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 128, false, true>(w_l1[0], state_l1[0], new_sums[0], ascend_l0a, ascend_l0b, (bool)0);
-            tl::ascend::copy_l0c_to_gm<float, bfloat16_t, layout::RowMajor, 64, 128>(v_new[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) - 1) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192))], new_sums[0], 128, 0, 0);
-            AscendC::SetFlag<AscendC::HardEvent::FIX_MTE2>(1);
-            AscendC::WaitFlag<AscendC::HardEvent::FIX_MTE2>(1);
-            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(new_l1[0], v_new[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) - 1) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192))], 128, 0, 0, true);
-            tl::ascend::gemm_v0<bfloat16_t, float, 128, 128, 64, true, false>(new_l1[0], keys_l1[0], state_sums[0], ascend_l0a, ascend_l0b, (bool)1);
-            tl::ascend::copy_l0c_to_gm<float, float, layout::RowMajor, 128, 128>(state_space[(cid * 16384)], state_sums[0], 128, 0, 0);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[8448], diagonal_space[((cid * 4096) + (((c + 1) % 2) * 2048))], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[9728], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 256)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[11008], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 512)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[12288], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 768)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[12544], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 1024)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[13824], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 1280)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[15104], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 1536)], 16, 16, 16, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 16>(matrices_l1[16384], diagonal_space[(((cid * 4096) + (((c + 1) % 2) * 2048)) + 1792)], 16, 16, 16, false);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(matrices_l1[8448], k_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)1);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(matrices_l1[12544], k_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            gdn::ascend::device::copy_l0c_to_l1</*tl::ascend::copy_l0c_to_gm*/ bfloat16_t>(key_l1[0], tokens_l0[0], 64, 64, 128);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(negative_identity[0], key_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            gdn::ascend::device::copy_l0c_to_l1</*tl::ascend::copy_l0c_to_gm*/ bfloat16_t>(key_l1[8192], tokens_l0[0], 64, 64, 128);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(matrices_l1[256], values_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)1);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(matrices_l1[4352], values_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 128, false, true>(w_l1[0], state_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            gdn::ascend::device::copy_l0c_to_l1</*tl::ascend::copy_l0c_to_gm*/ bfloat16_t>(new_l1[0], tokens_l0[0], 64, 64, 128);
+            tl::ascend::copy_l0c_to_gm<float, bfloat16_t, layout::RowMajor, 64, 128>(v_new[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) - 1) * heads) * 16384) + (((cid + (t * blocks)) % heads) * 16384))], tokens_l0[0], 128, 0, 0);
+            tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(negative_identity[0], new_l1[0], tokens_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            gdn::ascend::device::copy_l0c_to_l1</*tl::ascend::copy_l0c_to_gm*/ bfloat16_t>(new_l1[8192], tokens_l0[0], 64, 64, 128);
+            tl::ascend::copy_l0c_to_gm<float, bfloat16_t, layout::RowMajor, 64, 128>(v_new[((((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) - 1) * heads) * 16384) + (((cid + (t * blocks)) % heads) * 16384)) + 8192)], tokens_l0[0], 128, 0, 0);
+            tl::ascend::gemm_v0<bfloat16_t, float, 128, 128, 64, true, false>(new_l1[0], key_l1[0], state_l0[0], ascend_l0a, ascend_l0b, (bool)1);
+            tl::ascend::gemm_v0<bfloat16_t, float, 128, 128, 64, true, false>(new_l1[0], key_l1[8192], state_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            tl::ascend::gemm_v0<bfloat16_t, float, 128, 128, 64, true, false>(new_l1[8192], key_l1[0], state_l0[0], ascend_l0a, ascend_l0b, (bool)0);
+            tl::ascend::copy_l0c_to_gm<float, float, layout::RowMajor, 128, 128>(state_space[(cid * 16384)], state_l0[0], 128, 0, 0);
             AscendC::CrossCoreSetFlag<0x2, PIPE_FIX>(2);
           }
           if ((c * 64) < length) {
-            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(write_l1[0], write[((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 4096) + (((cid + (t * blocks)) % heads) * 4096))], 64, 0, 0, true);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 32>(matrices_l1[256], write[((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192))], 64, 32, 32, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(matrices_l1[768], write[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192)) + 2048)], 64, 32, 64, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 32>(matrices_l1[4352], write[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192)) + 4096)], 64, 32, 32, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(matrices_l1[4864], write[(((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192)) + 6144)], 64, 32, 64, false);
+            tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(k_l1[0], k[((((c * 64) + begin) * k_pitch) + ((((cid + (t * blocks)) % heads) / ratio) * k_head_pitch))], k_pitch, ((1 <= ((length / 64) - c)) ? 64 : (length - (c * 64))), 0, true);
             tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(w_l1[0], w[((((((begin / 64) + ((cid + (t * blocks)) / heads)) + c) * heads) * 8192) + (((cid + (t * blocks)) % heads) * 8192))], 128, 0, 0, true);
             tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(values_l1[0], v[((((c * 64) + begin) * v_pitch) + (((cid + (t * blocks)) % heads) * v_head_pitch))], v_pitch, ((1 <= ((length / 64) - c)) ? 64 : (length - (c * 64))), 0, true);
           }
@@ -102,12 +129,36 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
     }
   }
   if ASCEND_IS_AIV {
-    AscendC::CreateVecIndex<int>(pairs[0], 0, 128);
+    tl::ascend::Fill<float>(identity[0], 0.000000e+00f, 4096);
+    tl::ascend::Fill<float>(writes[0], 0.000000e+00f, 4096);
     AscendC::PipeBarrier<PIPE_V>();
-    AscendC::ShiftRight(pairs[0], pairs[0], 1, 128);
+    for (int32_t i = 0; i < 64; ++i) {
+      tl::ascend::Fill<float>(identity[(i * 64)], 1.000000e+00f, (i + 1));
+    }
+    for (int32_t i_1 = 0; i_1 < 63; ++i_1) {
+      tl::ascend::Fill<float>(writes[((i_1 * 64) + 64)], 1.000000e+00f, (i_1 + 1));
+    }
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Sub(identity[0], identity[0], writes[0], 4096);
     AscendC::PipeBarrier<PIPE_V>();
     {
-    AscendC::Muls(pairs[0], pairs[0], 4, 128);
+    AscendC::Muls(writes[0], identity[0], -1.000000e+00f, 4096);
+    }
+    AscendC::PipeBarrier<PIPE_V>();
+    tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(state_raw[0], writes[0], 1, 4096, 4096, 1, 4096, 4096);
+    AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(1);
+    AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(1);
+    tl::ascend::copy_ub_to_gm<bfloat16_t, 2048, 1>(identity_space[((cid * 4096) + (vid * 2048))], state_raw[(vid * 2048)], 2048, 1, 2048);
+    AscendC::CrossCoreSetFlag<0x2, PIPE_MTE3>(3);
+    for (int32_t i_2 = 0; i_2 < 64; ++i_2) {
+      tl::ascend::copy_ub_to_ub<float, float, 16>(pattern[(i_2 * 16)], identity[((i_2 % 16) * 64)], 1, 16, 16, 1, 16, 16);
+    }
+    AscendC::CreateVecIndex<int>(factor_offsets[0], 0, 1024);
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::ShiftRight(factor_offsets[0], factor_offsets[0], 4, 1024);
+    AscendC::PipeBarrier<PIPE_V>();
+    {
+    AscendC::Muls(factor_offsets[0], factor_offsets[0], 4, 1024);
     }
     AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(1);
     for (int32_t t_1 = 0; t_1 < (((((rows * heads) + blocks) - cid) - 1) / blocks); ++t_1) {
@@ -115,7 +166,7 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
       int32_t length_1 = (query_start_loc.GetValue(((((((int64_t)cid) + (((int64_t)t_1) * ((int64_t)blocks))) / ((int64_t)heads)) + (int64_t)1) * ((int64_t)start_pitch))) - begin_1);
       int32_t slot_1 = cache_indices.GetValue((((((int64_t)cid) + (((int64_t)t_1) * ((int64_t)blocks))) / ((int64_t)heads)) * ((int64_t)index_pitch)));
       uchar resumes = has_initial_state.GetValue(((((int64_t)cid) + (((int64_t)t_1) * ((int64_t)blocks))) / ((int64_t)heads)));
-      if (0 <= slot_1) {
+      if ((0 <= slot_1) && (slot_1 < slots)) {
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(1);
         if ((all_initial + ((int32_t)resumes)) != 0) {
           AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(1);
@@ -128,32 +179,33 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
         }
         for (int32_t c_1 = 0; c_1 < (((length_1 + 63) / 64) + 1); ++c_1) {
           if (((c_1 * 64) < length_1) && (((c_1 + vid) % 2) == 0)) {
-            tl::ascend::copy_gm_to_ub<bfloat16_t, 128, 64>(keys_raw[0], k[((((c_1 * 64) + begin_1) * k_pitch) + ((((cid + (t_1 * blocks)) % heads) / ratio) * k_head_pitch))], k_pitch, ((1 <= ((length_1 / 64) - c_1)) ? 64 : (length_1 - (c_1 * 64))), 128, bfloat16_t(0.000000e+00f));
             tl::ascend::copy_gm_to_ub<float, 64, 1>(gates[0], head_gates[((((((begin_1 / 64) + ((cid + (t_1 * blocks)) / heads)) + c_1) * heads) * 64) + (((cid + (t_1 * blocks)) % heads) * 64))], 64, 1, 64, 0.000000e+00f);
             AscendC::SetFlag<AscendC::HardEvent::MTE2_S>(1);
             AscendC::WaitFlag<AscendC::HardEvent::MTE2_S>(1);
-            float last_gate = gates.GetValue(63);
-            tl::ascend::copy_ub_to_ub<float, bfloat16_t, 8192>(keys[0], keys_raw[0], 1, 8192, 8192, 1, 8192, 8192);
             {
             AscendC::Muls(factors[0], gates[0], -1.000000e+00f, 64);
             }
             AscendC::PipeBarrier<PIPE_V>();
             {
-            AscendC::Adds(factors[0], factors[0], last_gate, 64);
+            AscendC::Adds(factors[0], factors[0], gates.GetValue(63), 64);
             }
             AscendC::PipeBarrier<PIPE_V>();
             AscendC::Exp(factors[0], factors[0], 64);
             AscendC::PipeBarrier<PIPE_V>();
-            AscendC::Gather(factors_twice[0], factors[0], pairs[0], 0, 128);
+            AscendC::Gather(space[0], factors[0], factor_offsets[0], 0, 1024);
             AscendC::PipeBarrier<PIPE_V>();
-            tl::ascend::brcb<float>(space[0], factors_twice[0], 16, 1, 8);
+            AscendC::Mul(space[0], space[0], pattern[0], 1024);
             AscendC::PipeBarrier<PIPE_V>();
-            tl::ascend::mul_mask<float>(keys[0], keys[0], space[0], 0xFFFFFFFFFFFFFFFF, 0, 128, 1, 1, 0, 8, 8, 1);
+            tl::ascend::copy_ub_to_ub<bfloat16_t, float, 1024>(diagonals[0], space[0], 1, 1024, 1024, 1, 1024, 1024);
             AscendC::PipeBarrier<PIPE_V>();
-            tl::ascend::copy_ub_to_ub<bfloat16_t, float, 8192>(keys_out[0], keys[0], 1, 8192, 8192, 1, 8192, 8192);
+            tl::ascend::copy_ub_to_ub<float, bfloat16_t, 1024>(space[1024], diagonals[0], 1, 1024, 1024, 1, 1024, 1024);
+            AscendC::PipeBarrier<PIPE_V>();
+            AscendC::Sub(space[0], space[0], space[1024], 1024);
+            AscendC::PipeBarrier<PIPE_V>();
+            tl::ascend::copy_ub_to_ub<bfloat16_t, float, 1024>(diagonals[1024], space[0], 1, 1024, 1024, 1, 1024, 1024);
             AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(1);
             AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(1);
-            tl::ascend::copy_ub_to_gm<bfloat16_t, 8192, 1>(key_space[((cid * 16384) + ((c_1 % 2) * 8192))], keys_out[0], 8192, 1, 8192);
+            tl::ascend::copy_ub_to_gm<bfloat16_t, 2048, 1>(diagonal_space[((cid * 4096) + ((c_1 % 2) * 2048))], diagonals[0], 2048, 1, 2048);
           }
           if (0 < c_1) {
             tl::ascend::copy_gm_to_ub<float, 64, 1>(decay[0], head_gates[(((((((begin_1 / 64) + ((cid + (t_1 * blocks)) / heads)) + c_1) - 1) * heads) * 64) + (((cid + (t_1 * blocks)) % heads) * 64))], 64, 1, 64, 0.000000e+00f);
@@ -195,5 +247,5 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
 #include <gdn_ascend_launch.hpp>
 
 void gdn::ascend::launch_chunk_h_act_bf16(const ChunkHArguments& a, aclrtStream stream) {
-  GDN_ASCEND_LAUNCH(chunk_h_act_bf16, a.blocks, stream, a.k.data, a.v.data, a.head_gates.data, a.write.data, a.w.data, a.ssm_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.h.data, a.v_new.data, a.key_space.data, a.state_space.data, a.blocks, a.rows, a.start_pitch, a.index_pitch, a.k_head_pitch, a.v_head_pitch, a.ratio, a.all_initial, a.update_state, a.tokens, a.k_pitch, a.v_pitch, a.chunks, a.heads, a.slots, a.pool_pitch, a.starts, a.indices, a.flags, a.buffers);
+  GDN_ASCEND_LAUNCH(chunk_h_act_bf16, a.blocks, stream, a.k.data, a.v.data, a.head_gates.data, a.write.data, a.w.data, a.ssm_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.h.data, a.v_new.data, a.diagonal_space.data, a.state_space.data, a.identity_space.data, a.blocks, a.rows, a.start_pitch, a.index_pitch, a.k_head_pitch, a.v_head_pitch, a.ratio, a.all_initial, a.update_state, a.tokens, a.k_pitch, a.v_pitch, a.chunks, a.heads, a.slots, a.pool_pitch, a.starts, a.indices, a.flags, a.buffers);
 }

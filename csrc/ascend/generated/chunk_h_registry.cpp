@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkHArguments> kVariants[] = {
-    {"chunk_h_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::bf16, DType::bf16, DType::bf16, DType::f32}, launch_chunk_h_act_bf16},
-    {"chunk_h_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f16, DType::f16, DType::f16, DType::f32}, launch_chunk_h_act_f16},
+    {"chunk_h_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::bf16}, launch_chunk_h_act_bf16},
+    {"chunk_h_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f16, DType::f16, DType::f16, DType::f32, DType::f16}, launch_chunk_h_act_f16},
 };
 
 }  // namespace
@@ -27,8 +27,9 @@ void launch(const Variant<ChunkHArguments>& variant, const ChunkHArguments& argu
   expect_dtype(variant.name, "has_initial_state", arguments.has_initial_state, variant.tensors[8]);
   expect_dtype(variant.name, "h", arguments.h, variant.tensors[9]);
   expect_dtype(variant.name, "v_new", arguments.v_new, variant.tensors[10]);
-  expect_dtype(variant.name, "key_space", arguments.key_space, variant.tensors[11]);
+  expect_dtype(variant.name, "diagonal_space", arguments.diagonal_space, variant.tensors[11]);
   expect_dtype(variant.name, "state_space", arguments.state_space, variant.tensors[12]);
+  expect_dtype(variant.name, "identity_space", arguments.identity_space, variant.tensors[13]);
   variant.launch(arguments, stream);
 }
 

@@ -13,13 +13,13 @@ struct ChunkOArguments {
   TensorArgument k;  // in, [T, H, 128], any pitch of T and H
   TensorArgument head_gates;  // in, [NT, HV, 64] contiguous
   TensorArgument h;  // in, [NT, HV, 128, 128] contiguous
-  TensorArgument v_new;  // in, [NT, HV, 64, 128] contiguous
+  TensorArgument v_new;  // in, [NT, HV, 2, 64, 128] contiguous
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
   TensorArgument cache_indices;  // in, [N], index_pitch words an index
   TensorArgument out;  // out, [T, HV, 128] contiguous
   TensorArgument score_space;  // inout, [blocks, 2, 64, 64]
-  TensorArgument query_space;  // inout, [blocks, 2, 64, 128]
-  TensorArgument weight_space;  // inout, [blocks, 2, 64, 64]
+  TensorArgument diagonal_space;  // inout, [blocks, 2, 2, 4, 16, 16]
+  TensorArgument weight_space;  // inout, [blocks, 2, 2, 64, 64]
   int32_t blocks;
   int32_t rows;
   int32_t start_pitch;
@@ -27,6 +27,7 @@ struct ChunkOArguments {
   int32_t q_head_pitch;
   int32_t k_head_pitch;
   int32_t ratio;
+  int32_t slots;
   float scale;
   int64_t tokens;
   int64_t q_pitch;

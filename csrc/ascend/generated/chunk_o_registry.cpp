@@ -25,7 +25,7 @@ void launch(const Variant<ChunkOArguments>& variant, const ChunkOArguments& argu
   expect_dtype(variant.name, "cache_indices", arguments.cache_indices, variant.tensors[6]);
   expect_dtype(variant.name, "out", arguments.out, variant.tensors[7]);
   expect_dtype(variant.name, "score_space", arguments.score_space, variant.tensors[8]);
-  expect_dtype(variant.name, "query_space", arguments.query_space, variant.tensors[9]);
+  expect_dtype(variant.name, "diagonal_space", arguments.diagonal_space, variant.tensors[9]);
   expect_dtype(variant.name, "weight_space", arguments.weight_space, variant.tensors[10]);
   variant.launch(arguments, stream);
 }

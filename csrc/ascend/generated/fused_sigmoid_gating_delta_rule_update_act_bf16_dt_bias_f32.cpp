@@ -101,7 +101,7 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
     }
     for (int32_t i = 0; i < ((((((blocks * 2) + (rows * heads)) - vid) - (cid * 2)) - 1) / (blocks * 2)); ++i) {
       int32_t slot = cache_indices.GetValue(((((((((int64_t)i) * ((int64_t)blocks)) * (int64_t)2) + (((int64_t)cid) * (int64_t)2)) + ((int64_t)vid)) / ((int64_t)heads)) * ((int64_t)index_pitch)));
-      if (0 <= slot) {
+      if ((0 <= slot) && (slot < slots)) {
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(1);
         for (int32_t t = 0; t < tokens; ++t) {
           tl::ascend::copy_gm_to_ub<bfloat16_t, 128, 1>(q_raw[(t * 128)], q[((((((((i * blocks) * 2) + (cid * 2)) + vid) / heads) * q_pitch) + (t * q_token_pitch)) + (((((((i * blocks) * 2) + (cid * 2)) + vid) % heads) / ratio) * q_head_pitch))], 128, 1, 128, bfloat16_t(0.000000e+00f));
@@ -318,7 +318,7 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
             AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(1);
             if (store_states != 0) {
               int32_t state_slot = state_indices.GetValue(((((((((int64_t)i) * ((int64_t)blocks)) * (int64_t)2) + (((int64_t)cid) * (int64_t)2)) + ((int64_t)vid)) / ((int64_t)heads)) * ((int64_t)index_pitch)));
-              if (0 <= state_slot) {
+              if ((0 <= state_slot) && (state_slot < spec_slots)) {
                 tl::ascend::copy_ub_to_gm<float, 8192, 1>(states[(((((((((i * blocks) * 2) + (cid * 2)) + vid) % heads) * 16384) + (half_2 * 8192)) + (state_slot * states_pitch)) + (t_4 * state_token_pitch))], state[(half_2 * 8192)], 8192, 1, 8192);
               }
               AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(2);

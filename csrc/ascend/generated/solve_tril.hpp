@@ -11,8 +11,8 @@ struct SolveTrilArguments {
   TensorArgument head_gates;  // in, [NT, HV, 64] contiguous
   TensorArgument head_beta;  // in, [NT, HV, 64] contiguous
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
-  TensorArgument write;  // out, [NT, HV, 64, 64] contiguous
-  TensorArgument erase;  // out, [NT, HV, 64, 64] contiguous
+  TensorArgument write;  // out, [NT, HV, 2, 64, 64] contiguous
+  TensorArgument erase;  // out, [NT, HV, 2, 64, 64] contiguous
   int32_t blocks;
   int32_t rows;
   int32_t start_pitch;

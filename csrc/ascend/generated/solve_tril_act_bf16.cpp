@@ -43,8 +43,8 @@ extern "C" __global__ __aicore__ void solve_tril_act_bf16( GM_ADDR lower__handle
   auto beta = ascend_ub.GetWithOffset<float>(64, 49408);
   auto inverse = ascend_ub.GetWithOffset<float>(4096, 49664);
   auto space = ascend_ub.GetWithOffset<float>(512, 66048);
-  auto write_raw = ascend_ub.GetWithOffset<bfloat16_t>(4096, 68096);
-  auto erase_raw = ascend_ub.GetWithOffset<bfloat16_t>(4096, 76288);
+  auto write_parts = ascend_ub.GetWithOffset<bfloat16_t>(8192, 68096);
+  auto erase_parts = ascend_ub.GetWithOffset<bfloat16_t>(8192, 84480);
   auto vid = AscendC::GetSubBlockIdx();
   if ASCEND_IS_AIV {
     tl::ascend::Fill<float>(identity[0], 0.000000e+00f, 4096);
@@ -70,7 +70,6 @@ extern "C" __global__ __aicore__ void solve_tril_act_bf16( GM_ADDR lower__handle
         tl::ascend::copy_gm_to_ub<float, 64, 1>(beta[0], head_beta[((((i_2 * blocks) * 128) + ((((begin / 64) + n) * heads) * 64)) + ((((((cid * 2) + (blocks * 2)) + vid) - ((((begin / 64) + n) * heads) % (blocks * 2))) % (blocks * 2)) * 64))], 64, 1, 64, 0.000000e+00f);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(1);
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(1);
-        AscendC::PipeBarrier<PIPE_V>();
         tl::ascend::Fill<float>(inverse[0], 0.000000e+00f, 4096);
         for (int32_t i_3 = 0; i_3 < 16; ++i_3) {
           tl::ascend::brcb<float>(space[0], matrix[(i_3 * 64)], 2, 1, 8);
@@ -116,18 +115,29 @@ extern "C" __global__ __aicore__ void solve_tril_act_bf16( GM_ADDR lower__handle
         AscendC::Muls(factors[0], factors[0], -1.000000e+00f, 64);
         }
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(1);
-        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(write_raw[0], products[0], 1, 4096, 4096, 1, 4096, 4096);
+        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(write_parts[0], products[0], 1, 4096, 4096, 1, 4096, 4096);
         AscendC::PipeBarrier<PIPE_V>();
+        tl::ascend::copy_ub_to_ub<float, bfloat16_t, 4096>(matrix[0], write_parts[0], 1, 4096, 4096, 1, 4096, 4096);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Sub(products[0], products[0], matrix[0], 4096);
+        AscendC::PipeBarrier<PIPE_V>();
+        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(write_parts[4096], products[0], 1, 4096, 4096, 1, 4096, 4096);
         for (int32_t i_7 = 0; i_7 < 64; ++i_7) {
           AscendC::Mul(inverse[(i_7 * 64)], inverse[(i_7 * 64)], factors[0], 64);
         }
-        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(1);
         AscendC::PipeBarrier<PIPE_V>();
-        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(erase_raw[0], inverse[0], 1, 4096, 4096, 1, 4096, 4096);
+        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(erase_parts[0], inverse[0], 1, 4096, 4096, 1, 4096, 4096);
+        AscendC::PipeBarrier<PIPE_V>();
+        tl::ascend::copy_ub_to_ub<float, bfloat16_t, 4096>(matrix[0], erase_parts[0], 1, 4096, 4096, 1, 4096, 4096);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Sub(inverse[0], inverse[0], matrix[0], 4096);
+        AscendC::PipeBarrier<PIPE_V>();
+        tl::ascend::copy_ub_to_ub<bfloat16_t, float, 4096>(erase_parts[4096], inverse[0], 1, 4096, 4096, 1, 4096, 4096);
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(1);
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(1);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(1);
-        tl::ascend::copy_ub_to_gm<bfloat16_t, 4096, 1>(write[((((i_2 * blocks) * 8192) + ((((begin / 64) + n) * heads) * 4096)) + ((((((cid * 2) + (blocks * 2)) + vid) - ((((begin / 64) + n) * heads) % (blocks * 2))) % (blocks * 2)) * 4096))], write_raw[0], 4096, 1, 4096);
-        tl::ascend::copy_ub_to_gm<bfloat16_t, 4096, 1>(erase[((((i_2 * blocks) * 8192) + ((((begin / 64) + n) * heads) * 4096)) + ((((((cid * 2) + (blocks * 2)) + vid) - ((((begin / 64) + n) * heads) % (blocks * 2))) % (blocks * 2)) * 4096))], erase_raw[0], 4096, 1, 4096);
+        tl::ascend::copy_ub_to_gm<bfloat16_t, 8192, 1>(write[((((i_2 * blocks) * 16384) + ((((begin / 64) + n) * heads) * 8192)) + ((((((cid * 2) + (blocks * 2)) + vid) - ((((begin / 64) + n) * heads) % (blocks * 2))) % (blocks * 2)) * 8192))], write_parts[0], 8192, 1, 8192);
+        tl::ascend::copy_ub_to_gm<bfloat16_t, 8192, 1>(erase[((((i_2 * blocks) * 16384) + ((((begin / 64) + n) * heads) * 8192)) + ((((((cid * 2) + (blocks * 2)) + vid) - ((((begin / 64) + n) * heads) % (blocks * 2))) % (blocks * 2)) * 8192))], erase_parts[0], 8192, 1, 8192);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(1);
       }
     }

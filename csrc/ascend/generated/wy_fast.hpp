@@ -9,7 +9,7 @@ struct WyFastArguments {
   static constexpr int32_t kChunk = 64;
   static constexpr int32_t kHeadDim = 128;
   TensorArgument k;  // in, [T, H, 128], any pitch of T and H
-  TensorArgument erase;  // in, [NT, HV, 64, 64] contiguous
+  TensorArgument erase;  // in, [NT, HV, 2, 64, 64] contiguous
   TensorArgument query_start_loc;  // in, [N+1], start_pitch words an offset
   TensorArgument w;  // out, [NT, HV, 64, 128] contiguous
   int32_t blocks;

@@ -33,7 +33,7 @@ extern "C" __global__ __aicore__ void wy_fast_act_bf16( GM_ADDR k_handle,  GM_AD
     cid = cid / 2;
   }
   auto keys = ascend_l1.GetWithOffset<bfloat16_t>(8192, 0);
-  auto inverse = ascend_l1.GetWithOffset<bfloat16_t>(4096, 16384);
+  auto inverse = ascend_l1.GetWithOffset<bfloat16_t>(8192, 16384);
   auto sums = ascend_l0c.GetWithOffset<float>(8192, 0);
   if ASCEND_IS_AIC {
     for (int32_t n = 0; n < rows; ++n) {
@@ -41,8 +41,10 @@ extern "C" __global__ __aicore__ void wy_fast_act_bf16( GM_ADDR k_handle,  GM_AD
       int32_t length = (query_start_loc.GetValue(((((int64_t)n) + (int64_t)1) * ((int64_t)start_pitch))) - begin);
       for (int32_t i = 0; i < (((((((length + 63) / 64) * heads) + blocks) - (((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks)) - 1) / blocks); ++i) {
         tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 128>(keys[0], k[(((((((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) + (i * blocks)) / heads) * 64) + begin) * k_pitch) + (((((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) + (i * blocks)) % heads) / ratio) * k_head_pitch))], k_pitch, ((1 <= ((length / 64) - (((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) + (i * blocks)) / heads))) ? 64 : (length - ((((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) + (i * blocks)) / heads) * 64))), 0, true);
-        tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(inverse[0], erase[((((((begin / 64) + n) * heads) * 4096) + ((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) * 4096)) + ((i * blocks) * 4096))], 64, 0, 0, true);
+        tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(inverse[0], erase[((((((begin / 64) + n) * heads) * 8192) + ((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) * 8192)) + ((i * blocks) * 8192))], 64, 0, 0, true);
+        tl::ascend::copy_gm_to_l1<bfloat16_t, 64, 64>(inverse[4096], erase[(((((((begin / 64) + n) * heads) * 8192) + ((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) * 8192)) + ((i * blocks) * 8192)) + 4096)], 64, 0, 0, false);
         tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(inverse[0], keys[0], sums[0], ascend_l0a, ascend_l0b, (bool)1);
+        tl::ascend::gemm_v0<bfloat16_t, float, 64, 128, 64, false, false>(inverse[4096], keys[0], sums[0], ascend_l0a, ascend_l0b, (bool)0);
         tl::ascend::copy_l0c_to_gm<float, bfloat16_t, layout::RowMajor, 64, 128>(w[((((((begin / 64) + n) * heads) * 8192) + ((((cid + blocks) - ((((begin / 64) + n) * heads) % blocks)) % blocks) * 8192)) + ((i * blocks) * 8192))], sums[0], 128, 0, 0);
       }
     }

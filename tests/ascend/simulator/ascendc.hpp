@@ -39,6 +39,8 @@ struct half {
   explicit operator float() const { return static_cast<float>(value); }
 };
 
+enum class QuantMode_t { NoQuant, F322F16, F322BF16 };
+
 enum pipe_t { PIPE_S, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_ALL };
 static_assert(PIPE_FIX == static_cast<int>(simulator::kFIX));
 
@@ -74,6 +76,8 @@ enum class HardEvent {
   M_MTE2 = event(PIPE_M, PIPE_MTE2),
   FIX_MTE2 = event(PIPE_FIX, PIPE_MTE2),
   MTE2_FIX = event(PIPE_MTE2, PIPE_FIX),
+  FIX_MTE1 = event(PIPE_FIX, PIPE_MTE1),
+  MTE1_FIX = event(PIPE_MTE1, PIPE_FIX),
 };
 
 constexpr simulator::Pipe producer(HardEvent event) {
@@ -598,6 +602,35 @@ void Fixpipe(const GlobalTensor<To>& dst, const LocalTensor<float>& src, const F
     std::copy(row.begin(), row.end(), to);
   }
   simulator::count_bytes(simulator::kFIX, shape.rows * shape.columns * sizeof(To));
+}
+
+enum class FixpipeConfig { CFG_ROW_MAJOR, CFG_NZ };
+using enum FixpipeConfig;
+
+// Strides between columns of blocks: in the source in rows, in the destination in blocks of 32 bytes, as many.
+struct FixpipeParamsV220 {
+  uint16_t nSize = 0, mSize = 0, srcStride = 0;
+  uint32_t dstStride = 0;
+  QuantMode_t quantPre = QuantMode_t::NoQuant;
+};
+
+// L0C -> L1, which keeps the blocks and rounds to nearest even.
+template <class To, class From, FixpipeConfig kConfig>
+void Fixpipe(const LocalTensor<To>& dst, const LocalTensor<From>& src, const FixpipeParamsV220& shape) {
+  static_assert(kConfig == CFG_NZ && kOperand<To> && std::is_same_v<From, float>, "L1 holds blocks of 16-bit elements");
+  if (shape.mSize < 1 || shape.mSize > 8192 || shape.nSize < 1 || shape.nSize > 4095)
+    report("repeat: Fixpipe stores 1..8192 rows of 1..4095 elements");
+  if (shape.quantPre != (std::is_same_v<To, half> ? QuantMode_t::F322F16 : QuantMode_t::F322BF16))
+    report("repeat: Fixpipe must round to the element type of its destination");
+  if (shape.dstStride < shape.mSize || shape.srcStride < shape.mSize) report("repeat: blocks of Fixpipe overlap");
+  Instruction instruction(simulator::kFIX, "Fixpipe into L1");
+  for (int64_t j = 0; j < shape.nSize; j += kBlock)
+    for (int64_t i = 0; i < shape.mSize; ++i) {
+      const float* in = src[j * padded(shape.srcStride) + i * kBlock].read(instruction, kBlock, "Fixpipe into L1");
+      To* out = dst[j * shape.dstStride + i * kBlock].write(instruction, kBlock, "Fixpipe into L1");
+      if (!in || !out) return;
+      for (int64_t l = 0; l < kBlock; ++l) out[l] = To(in[l]);
+    }
 }
 
 }  // namespace AscendC

@@ -25,12 +25,13 @@ class CausalConv1d:
     Vector cores only. A task is (row, 256 channels), walked in steps of 16 tokens by one core, because its last step
     overwrites the window that its first one reads. The last W-1 inputs of a step are copied in front of the next, so
     that every input is read once. The next step is loaded while this one is worked on and the one before is stored.
-    The window after the last token, raw inputs, goes to the slot. Rows of slot -1 and tokens after the last row become
-    zero and read nothing. Without a pool the offsets stand in for the slots, which are then only compared with -1.
+    The window after the last token, raw inputs, goes to the slot, and one from inside the row to another slot on
+    request. Rows without a slot and tokens after the last row become zero and read nothing. Without a pool the offsets
+    stand in for the slots, of which every one counts.
     """
 
     NAME = "causal_conv1d"
-    CONSTANTS = {"channels": CHANNELS}  # noqa: RUF012
+    CONSTANTS = {"channels": CHANNELS}
     SPECIALIZATIONS = tuple(
         Specialization(act, window)
         for act, window in product((DType.BF16, DType.F16), (DType.F32, DType.BF16, DType.F16))
@@ -46,6 +47,8 @@ class CausalConv1d:
             Tensor("query_start_loc", DType.I32, Role.IN, "[N+1], start_pitch words an offset"),
             Tensor("cache_indices", DType.I32, Role.IN, "[N], index_pitch words an index"),
             Tensor("has_initial_state", DType.U8, Role.IN, "[N]; no effect if all_initial is 1"),
+            Tensor("track_slots", DType.I32, Role.IN, "[N], track_pitch words an index; no effect if tracks is 0"),
+            Tensor("track_lens", DType.I32, Role.IN, "[N], track_len_pitch words a count; no effect if tracks is 0"),
             Tensor("out", spec.act, Role.OUT, "[T, D] contiguous"),
         ]
 
@@ -62,6 +65,7 @@ class CausalConv1d:
         window_ready = tile.Event("v", "mte3", 1)
         window_stored = tile.Event("mte3", "v", 1)
         zeros_ready = tile.Event("v", "mte3", 2)
+        inputs_loaded = tile.Event("mte2", "v", 5)
 
         def step_loaded(buffer):
             return tile.Event("mte2", "v", 3 + buffer)
@@ -89,6 +93,8 @@ class CausalConv1d:
             query_start_loc: T.Tensor((starts,), "int32"),
             cache_indices: T.Tensor((indices,), "int32"),
             has_initial_state: T.Tensor((flags,), "uint8"),
+            track_slots: T.Tensor((indices,), "int32"),
+            track_lens: T.Tensor((indices,), "int32"),
             out: T.Tensor((tokens, channels), act),
             blocks: T.int32,
             channel_lanes: T.int32,
@@ -97,6 +103,9 @@ class CausalConv1d:
             width: T.int32,
             start_pitch: T.int32,
             index_pitch: T.int32,
+            track_pitch: T.int32,
+            track_len_pitch: T.int32,
+            tracks: T.int32,
             has_bias: T.int32,
             has_pool: T.int32,
             all_initial: T.int32,
@@ -116,6 +125,8 @@ class CausalConv1d:
                 denominator = T.alloc_ub((TOKENS * CHANNELS,), "float32")
                 y_raw = T.alloc_ub((2 * TOKENS * CHANNELS,), act)
                 new_window = T.alloc_ub(((MAX_WIDTH - 1) * CHANNELS,), window)
+                inputs_raw = T.alloc_ub(((MAX_WIDTH - 1) * CHANNELS,), act)
+                inputs = T.alloc_ub(((MAX_WIDTH - 1) * CHANNELS,), "float32")
                 zeros = T.alloc_ub((CHANNELS,), act)
                 with T.Scope("V"):
                     lane = (cid * 2 + vid) % channel_lanes
@@ -161,7 +172,9 @@ class CausalConv1d:
                             length = query_start_loc[(row + 1) * start_pitch] - first
                             slot = cache_indices[row * index_pitch]
                             resumes = has_initial_state[row]
-                            if slot >= 0:
+                            destination = tile.select(tracks != 0, track_slots[row * track_pitch], -1)
+                            taken = track_lens[row * track_len_pitch]
+                            if slot >= 0 and slot < slots:
                                 tile.wait(window_free)
                                 if has_pool * (all_initial + resumes) != 0:
                                     for j in T.serial(width - 1):
@@ -188,6 +201,40 @@ class CausalConv1d:
                                 else:
                                     tile.fill(history, 0.0, (MAX_WIDTH - 1) * CHANNELS)
                                 tile.signal(window_free)
+                                if destination >= 0 and destination < slots and taken >= 0 and taken <= length:
+                                    # Its inputs are those of the row, or of the window before the row.
+                                    tile.vector_barrier()
+                                    for j in T.serial(width - 1):
+                                        if taken + j >= width - 1:
+                                            tile.load(
+                                                tile.at(inputs_raw, j * CHANNELS),
+                                                tile.at(x, (first + taken + j - (width - 1)) * x_pitch + begin),
+                                                count, CHANNELS,
+                                            )  # fmt: skip
+                                    tile.signal(inputs_loaded)
+                                    tile.wait(inputs_loaded)
+                                    for j in T.serial(width - 1):
+                                        if taken + j >= width - 1:
+                                            tile.convert(
+                                                tile.at(inputs, j * CHANNELS), tile.at(inputs_raw, j * CHANNELS),
+                                                CHANNELS,
+                                            )  # fmt: skip
+                                        else:
+                                            tile.convert(
+                                                tile.at(inputs, j * CHANNELS),
+                                                tile.at(history, (taken + j) * CHANNELS), CHANNELS,
+                                            )  # fmt: skip
+                                    tile.wait(window_stored)
+                                    tile.vector_barrier()
+                                    tile.convert(new_window, inputs, (MAX_WIDTH - 1) * CHANNELS)
+                                    tile.signal(window_ready)
+                                    tile.wait(window_ready)
+                                    for j in T.serial(width - 1):
+                                        tile.store(
+                                            tile.at(conv_pool, destination * pool_pitch + j * channels + begin),
+                                            tile.at(new_window, j * CHANNELS), count, CHANNELS,
+                                        )  # fmt: skip
+                                    tile.signal(window_stored)
                                 for s in T.serial(T.ceildiv(length, TOKENS)):
                                     buffer = s % 2
                                     size = tile.smaller(TOKENS, length - s * TOKENS)

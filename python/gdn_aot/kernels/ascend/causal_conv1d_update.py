@@ -24,12 +24,12 @@ class CausalConv1dUpdate:
 
     Vector cores only. A task is (row, 512 channels); a core keeps one block of channels as long as it can, so that the
     taps are loaded and transposed once. Per task it reads the window and the tokens once and writes the outputs, the
-    new window and, for drafts, the window after each token: no byte moves twice. Rows of slot -1 read nothing and
+    new window and, for drafts, the window after each token: no byte moves twice. Rows without a slot read nothing and
     write zeros. Copies in, arithmetic and copies out overlap only between rows.
     """
 
     NAME = "causal_conv1d_update"
-    CONSTANTS = {"channels": CHANNELS}  # noqa: RUF012
+    CONSTANTS = {"channels": CHANNELS}
 
     SPECIALIZATIONS = tuple(
         Specialization(act, window)
@@ -138,7 +138,7 @@ class CausalConv1dUpdate:
                             row = first_row + r * row_lanes
                             slot = cache_indices[row * index_pitch]
                             tile.wait(row_free)
-                            if slot >= 0:
+                            if slot >= 0 and slot < slots:
                                 for t in T.serial(tokens):
                                     tile.load(
                                         tile.at(x_raw, t * CHANNELS),
@@ -152,7 +152,7 @@ class CausalConv1dUpdate:
                             tile.signal(row_loaded)
                             tile.wait(row_loaded)
                             tile.wait(results_free)
-                            if slot >= 0:
+                            if slot >= 0 and slot < slots:
                                 for j in T.serial(width - 1):
                                     tile.convert(
                                         tile.at(history, j * CHANNELS), tile.at(window_raw, j * CHANNELS), CHANNELS
@@ -202,7 +202,7 @@ class CausalConv1dUpdate:
                                     tile.at(out, row * out_pitch + t * channels + begin),
                                     tile.at(y_raw, t * CHANNELS), count, CHANNELS,
                                 )  # fmt: skip
-                            if slot >= 0:
+                            if slot >= 0 and slot < slots:
                                 if update_state != 0:
                                     for j in T.serial(width - 1):
                                         tile.store(
@@ -211,7 +211,7 @@ class CausalConv1dUpdate:
                                         )  # fmt: skip
                                 if store_windows != 0:
                                     window_slot = window_indices[row * index_pitch]
-                                    if window_slot >= 0:
+                                    if window_slot >= 0 and window_slot < spec_slots:
                                         for t in T.serial(tokens):
                                             for j in T.serial(width - 1):
                                                 tile.store(

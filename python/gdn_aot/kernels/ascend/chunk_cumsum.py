@@ -20,7 +20,7 @@ class ChunkCumsum:
     """
 
     NAME = "chunk_cumsum"
-    CONSTANTS = {"chunk": 64, "max_heads": 64}  # noqa: RUF012
+    CONSTANTS = {"chunk": 64, "max_heads": 64}
     SPECIALIZATIONS = (Specialization(DType.F32),)
 
     @staticmethod

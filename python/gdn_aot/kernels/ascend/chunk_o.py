@@ -16,13 +16,14 @@ class ChunkO:
     """``o = scale (diag(e^G) q S^T + (exp(G_i - G_j) q_i k_j for j <= i) v_new)``.
 
     A task is a chunk of one value head. The cube core multiplies q and k; the vector cores take the chunks in turns,
-    apply gates and scale to the products and to q, and the cube core adds up both terms in L0C and stores them straight
-    to ``out``. It multiplies q and k of a row's next task before it waits for the operands of this one. Rows of slot -1
-    and tokens past the last row become zero.
+    apply gates and scale to the products, of which both a rounded part and the rest are kept, and make the diagonal
+    matrix that scales q. The cube core adds up both terms in L0C and stores them straight to ``out``. It multiplies q
+    and k of a row's next task before it waits for the operands of this one. Rows without a slot and tokens past the
+    last row become zero.
     """
 
     NAME = "chunk_o"
-    CONSTANTS = {"chunk": 64, "head_dim": 128, "max_heads": 64}  # noqa: RUF012
+    CONSTANTS = {"chunk": 64, "head_dim": 128, "max_heads": 64}
     SPECIALIZATIONS = tuple(Specialization(act) for act in (DType.BF16, DType.F16))
 
     @staticmethod
@@ -32,41 +33,28 @@ class ChunkO:
             Tensor("k", spec.act, Role.IN, "[T, H, 128], any pitch of T and H"),
             Tensor("head_gates", DType.F32, Role.IN, "[NT, HV, 64] contiguous"),
             Tensor("h", spec.act, Role.IN, "[NT, HV, 128, 128] contiguous"),
-            Tensor("v_new", spec.act, Role.IN, "[NT, HV, 64, 128] contiguous"),
+            Tensor("v_new", spec.act, Role.IN, "[NT, HV, 2, 64, 128] contiguous"),
             Tensor("query_start_loc", DType.I32, Role.IN, "[N+1], start_pitch words an offset"),
             Tensor("cache_indices", DType.I32, Role.IN, "[N], index_pitch words an index"),
             Tensor("out", spec.act, Role.OUT, "[T, HV, 128] contiguous"),
             Tensor("score_space", DType.F32, Role.INOUT, "[blocks, 2, 64, 64]"),
-            Tensor("query_space", spec.act, Role.INOUT, "[blocks, 2, 64, 128]"),
-            Tensor("weight_space", spec.act, Role.INOUT, "[blocks, 2, 64, 64]"),
+            Tensor("diagonal_space", spec.act, Role.INOUT, "[blocks, 2, 2, 4, 16, 16]"),
+            Tensor("weight_space", spec.act, Role.INOUT, "[blocks, 2, 2, 64, 64]"),
         ]
 
     @staticmethod
     def generate_source(act: DType) -> str:
         import tilelang.language as T
 
-        from gdn_aot import tile
-        from gdn_aot.chunk import (
-            MAX_HEADS,
-            SQUARE,
-            STATE,
-            TOKENS,
-            C,
-            D,
-            decay_between,
-            make_mask,
-            make_pairs,
-            order,
-            query_factors,
-            scale_tokens,
-            store_zero_tokens,
-        )  # fmt: skip
+        from gdn_aot import chunk, tile
+        from gdn_aot.chunk import DIAGONAL, MAX_HEADS, SQUARE, STATE, TOKENS, C, D, order
 
         loaded = tile.Event("mte2", "v", 1)
         inputs_free = tile.Event("v", "mte2", 1)
         zeros_ready = tile.Event("v", "mte3", 2)
         operands_ready = tile.Event("v", "mte3", 1)
         SCORES_STORED, OPERANDS_STORED = 1, 2
+        WEIGHTS, QUERY_FACTORS = 0, 2  # pairs of matrices in L1
         tokens, heads = T.symbolic("tokens"), T.symbolic("heads")
         q_pitch, k_pitch = T.symbolic("q_pitch"), T.symbolic("k_pitch")
         starts, chunks, indices = T.symbolic("starts"), T.symbolic("chunks"), T.symbolic("indices")
@@ -78,13 +66,13 @@ class ChunkO:
             k: T.Tensor((tokens, k_pitch), act),
             head_gates: T.Tensor((chunks, heads, C), "float32"),
             h: T.Tensor((chunks, heads, D, D), act),
-            v_new: T.Tensor((chunks, heads, C, D), act),
+            v_new: T.Tensor((chunks, heads, 2, C, D), act),
             query_start_loc: T.Tensor((starts,), "int32"),
             cache_indices: T.Tensor((indices,), "int32"),
             out: T.Tensor((tokens, heads, D), act),
             score_space: T.Tensor((buffers, 2, C, C), "float32"),
-            query_space: T.Tensor((buffers, 2, C, D), act),
-            weight_space: T.Tensor((buffers, 2, C, C), act),
+            diagonal_space: T.Tensor((buffers, 2, 2, DIAGONAL), act),
+            weight_space: T.Tensor((buffers, 2, 2, C, C), act),
             blocks: T.int32,
             rows: T.int32,
             start_pitch: T.int32,
@@ -92,6 +80,7 @@ class ChunkO:
             q_head_pitch: T.int32,
             k_head_pitch: T.int32,
             ratio: T.int32,
+            slots: T.int32,
             scale: T.float32,
         ):
             with T.Kernel(blocks, is_npu=True) as (cid, vid):
@@ -99,33 +88,34 @@ class ChunkO:
                 k_l1 = T.alloc_L1((C, D), act)
                 query_l1 = T.alloc_L1((C, D), act)
                 state_l1 = T.alloc_L1((D, D), act)
-                weight_l1 = T.alloc_L1((C, C), act)
-                new_l1 = T.alloc_L1((C, D), act)
+                new_l1 = T.alloc_L1((2 * C, D), act)
+                matrices_l1 = T.alloc_L1((chunk.operand_rows(4), chunk.BLOCK), act)
                 scores_l0 = T.alloc_L0C((C, C), "float32")
                 sums = T.alloc_L0C((C, D), "float32")
                 mask = T.alloc_ub((C, C), "float32")
+                identity = T.alloc_ub((C, C), "float32")
                 scores = T.alloc_ub((C, C), "float32")
                 decay = T.alloc_ub((C, C), "float32")
-                queries = T.alloc_ub((D, 64), "float32")
-                queries_raw = T.alloc_ub((TOKENS,), act)
-                queries_out = T.alloc_ub((TOKENS,), act)
-                weights_out = T.alloc_ub((SQUARE,), act)
+                rest = T.alloc_ub((C, C), "float32")
+                weights = T.alloc_ub((2 * SQUARE,), act)
+                diagonals = T.alloc_ub((2 * DIAGONAL,), act)
+                pattern = T.alloc_ub((DIAGONAL,), "float32")
+                factor_offsets = T.alloc_ub((DIAGONAL,), "int32")
                 gates = T.alloc_ub((C,), "float32")
                 minus_gates = T.alloc_ub((C,), "float32")
                 factors = T.alloc_ub((C,), "float32")
-                factors_twice = T.alloc_ub((2 * C,), "float32")
-                pairs = T.alloc_ub((2 * C,), "int32")
-                space = T.alloc_ub((2 * C * 8,), "float32")
+                space = T.alloc_ub((C * 8,), "float32")
                 zeros = T.alloc_ub((MAX_HEADS * D,), act)
                 task = T.alloc_var("int32", init=0)
                 with T.Scope("C"):
+                    tile.load_operand(matrices_l1, q, chunk.operand_rows(4), chunk.BLOCK, chunk.BLOCK, 1)
                     for n in T.serial(rows):
                         begin = query_start_loc[n * start_pitch]
                         length = query_start_loc[(n + 1) * start_pitch] - begin
-                        chunk = begin // C + n
-                        first = (cid + blocks - chunk * heads % blocks) % blocks
+                        base = (begin // C + n) * heads
+                        first = (cid + blocks - base % blocks) % blocks
                         slot = cache_indices[n * index_pitch]
-                        if slot >= 0:
+                        if slot >= 0 and slot < slots:
                             count = T.ceildiv(T.ceildiv(length, C) * heads - first, blocks)
                             # one step more than tasks: step i multiplies q and k of task i and finishes task i - 1
                             for i in T.serial(count + 1):
@@ -149,24 +139,42 @@ class ChunkO:
                                     number = first + (i - 1) * blocks
                                     last = number // heads
                                     side = cid * 2 + (task + i - 1) % 2
-                                    tile.load_operand(state_l1, tile.at(h, (chunk * heads + number) * STATE), D, D, D)
+                                    tile.load_operand(state_l1, tile.at(h, (base + number) * STATE), D, D, D)
+                                    tile.load_operand(new_l1, tile.at(v_new, (base + number) * (2 * TOKENS)), C, D, D)
                                     tile.load_operand(
-                                        new_l1, tile.at(v_new, (chunk * heads + number) * TOKENS), C, D, D
-                                    )
+                                        tile.at(new_l1, TOKENS),
+                                        tile.at(v_new, (base + number) * (2 * TOKENS) + TOKENS), C, D, D,
+                                    )  # fmt: skip
+                                    tile.load_operand(
+                                        q_l1,
+                                        tile.at(
+                                            q, (begin + last * C) * q_pitch + number % heads // ratio * q_head_pitch
+                                        ),
+                                        C, D, q_pitch, tile.smaller(C, length - last * C),
+                                    )  # fmt: skip
                                     tile.wait_other_cores(OPERANDS_STORED)
-                                    tile.load_operand(query_l1, tile.at(query_space, side * TOKENS), C, D, D)
-                                    tile.load_operand(weight_l1, tile.at(weight_space, side * SQUARE), C, C, C)
+                                    chunk.load_diagonal(
+                                        chunk.operand(matrices_l1, QUERY_FACTORS),
+                                        tile.at(diagonal_space, side * (2 * DIAGONAL)),
+                                    )
+                                    chunk.load_lower_pair(
+                                        chunk.operand(matrices_l1, WEIGHTS), tile.at(weight_space, side * (2 * SQUARE))
+                                    )
+                                    chunk.multiply_tokens(sums, chunk.operand(matrices_l1, QUERY_FACTORS), q_l1, False)
+                                    chunk.keep_tokens(query_l1, sums)
                                     tile.product(sums, query_l1, state_l1, C, D, D, b_transposed=True)
-                                    tile.product(sums, weight_l1, new_l1, C, D, C, add=True)
+                                    chunk.multiply_weights(sums, chunk.operand(matrices_l1, WEIGHTS), new_l1)
                                     tile.store_product(
                                         tile.at(out, ((begin + last * C) * heads + number % heads) * D), sums, C, D,
                                         heads * D, tile.smaller(C, length - last * C),
                                     )  # fmt: skip
                             task = task + count
                 with T.Scope("V"):
+                    chunk.make_identity(identity, scores)
+                    tile.vector_barrier()
+                    chunk.make_diagonal_tables(pattern, factor_offsets, identity)
                     tile.fill(scores, 0.0, SQUARE)
-                    make_mask(mask, 1)
-                    make_pairs(pairs)
+                    chunk.make_mask(mask, 1)
                     tile.convert(zeros, scores, SQUARE)
                     tile.convert(tile.at(zeros, SQUARE), scores, SQUARE)
                     order(zeros_ready)
@@ -174,10 +182,10 @@ class ChunkO:
                     for n in T.serial(rows):
                         begin = query_start_loc[n * start_pitch]
                         length = query_start_loc[(n + 1) * start_pitch] - begin
-                        chunk = begin // C + n
-                        first = (cid + blocks - chunk * heads % blocks) % blocks
+                        base = (begin // C + n) * heads
+                        first = (cid + blocks - base % blocks) % blocks
                         slot = cache_indices[n * index_pitch]
-                        if slot >= 0:
+                        if slot >= 0 and slot < slots:
                             for i in T.serial(T.ceildiv(T.ceildiv(length, C) * heads - first, blocks)):
                                 c = (first + i * blocks) // heads
                                 head = (first + i * blocks) % heads // ratio
@@ -187,39 +195,37 @@ class ChunkO:
                                     tile.load(
                                         scores, tile.at(score_space, (cid * 2 + task % 2) * SQUARE), SQUARE, SQUARE
                                     )
-                                    tile.load(
-                                        gates, tile.at(head_gates, (chunk * heads + first + i * blocks) * C), C, C
-                                    )
-                                    tile.load(
-                                        queries_raw, tile.at(q, (begin + c * C) * q_pitch + head * q_head_pitch), D, D,
-                                        rows=tile.smaller(C, length - c * C), max_rows=C, pitch=q_pitch,
-                                    )  # fmt: skip
+                                    tile.load(gates, tile.at(head_gates, (base + first + i * blocks) * C), C, C)
                                     order(loaded)
                                     tile.mul_scalar(minus_gates, gates, -1.0, C)
-                                    tile.convert(queries, queries_raw, TOKENS)
-                                    query_factors(factors, gates, scale)
+                                    chunk.query_factors(factors, gates, scale)
                                     tile.vector_barrier()
-                                    scale_tokens(queries, factors, pairs, factors_twice, space)
-                                    tile.vector_barrier()
-                                    decay_between(decay, minus_gates, mask, space)
+                                    chunk.make_diagonal(diagonals, factors, pattern, factor_offsets, rest)
+                                    chunk.decay_between(decay, minus_gates, mask, space)
                                     tile.vector_barrier()
                                     tile.mul(decay, decay, scores, SQUARE)
                                     tile.signal(inputs_free)
                                     tile.vector_barrier()
                                     tile.mul_scalar(decay, decay, scale, SQUARE)
                                     tile.vector_barrier()
-                                    tile.convert(queries_out, queries, TOKENS)
-                                    tile.convert(weights_out, decay, SQUARE)
+                                    chunk.split(weights, tile.at(weights, SQUARE), decay, rest, SQUARE)
                                     order(operands_ready)
                                     side = cid * 2 + task % 2
-                                    tile.store(tile.at(query_space, side * TOKENS), queries_out, TOKENS, TOKENS)
-                                    tile.store(tile.at(weight_space, side * SQUARE), weights_out, SQUARE, SQUARE)
+                                    tile.store(
+                                        tile.at(diagonal_space, side * (2 * DIAGONAL)), diagonals, 2 * DIAGONAL,
+                                        2 * DIAGONAL,
+                                    )  # fmt: skip
+                                    for part in T.unroll(2):
+                                        chunk.store_lower(
+                                            tile.at(weight_space, side * (2 * SQUARE) + part * SQUARE),
+                                            tile.at(weights, part * SQUARE),
+                                        )
                                 tile.signal_other_cores("mte3", OPERANDS_STORED)
                                 task = task + 1
                         else:
-                            store_zero_tokens(out, zeros, begin, length, cid * 2 + vid, blocks * 2, heads)
+                            chunk.store_zero_tokens(out, zeros, begin, length, cid * 2 + vid, blocks * 2, heads)
                     end = query_start_loc[rows * start_pitch]
-                    store_zero_tokens(out, zeros, end, tokens - end, cid * 2 + vid, blocks * 2, heads)
+                    chunk.store_zero_tokens(out, zeros, end, tokens - end, cid * 2 + vid, blocks * 2, heads)
                     tile.wait(inputs_free)
 
         return lower(main)

@@ -29,12 +29,13 @@ class FusedSigmoidGatingDeltaRuleUpdate:
     products with the old state are taken in one pass, since o = scale (e^g S_old q + (k q) d). Its two halves of 64
     rows have a buffer each, so that the second half is loaded while the first is worked on. k and q are spread over 64
     rows so that products are whole tiles; d k^T scales rows of the spread k. Gates are computed for all heads and
-    tokens of a row at once, because a vector instruction costs the same for 1 and for 64. Rows of slot -1 read nothing
-    but their slot and write zeros. For drafts the state after each token is stored, float32, before the next token.
+    tokens of a row at once, because a vector instruction costs the same for 1 and for 64. Rows without a slot read
+    nothing but their slot and write zeros. For drafts the state after each token is stored, float32, before the next
+    token.
     """
 
     NAME = "fused_sigmoid_gating_delta_rule_update"
-    CONSTANTS = {"head_dim": K, "max_heads": MAX_HEADS}  # noqa: RUF012
+    CONSTANTS = {"head_dim": K, "max_heads": MAX_HEADS}
     SPECIALIZATIONS = tuple(
         Specialization(act, dt_bias) for act in (DType.BF16, DType.F16) for dt_bias in (DType.F32, act)
     )
@@ -172,7 +173,7 @@ class FusedSigmoidGatingDeltaRuleUpdate:
                         n = (core + i * blocks * 2) // heads
                         h = (core + i * blocks * 2) % heads
                         slot = cache_indices[n * index_pitch]
-                        if slot >= 0:
+                        if slot >= 0 and slot < slots:
                             tile.wait(tokens_free)
                             for t in T.serial(tokens):
                                 tile.load(
@@ -316,7 +317,7 @@ class FusedSigmoidGatingDeltaRuleUpdate:
                                     tile.signal(output_free)
                                     if store_states != 0:
                                         state_slot = state_indices[n * index_pitch]
-                                        if state_slot >= 0:
+                                        if state_slot >= 0 and state_slot < spec_slots:
                                             tile.store(
                                                 tile.at(
                                                     states,

@@ -26,7 +26,7 @@ class GdnGating:
     """
 
     NAME = "gdn_gating"
-    CONSTANTS = {"max_heads": MAX_HEADS, "tokens": TOKENS}  # noqa: RUF012
+    CONSTANTS = {"max_heads": MAX_HEADS, "tokens": TOKENS}
     SPECIALIZATIONS = tuple(
         Specialization(act, dt_bias) for act in (DType.BF16, DType.F16) for dt_bias in (DType.F32, act)
     )

@@ -21,7 +21,7 @@ class ScaledDotKkt:
     """
 
     NAME = "scaled_dot_kkt"
-    CONSTANTS = {"chunk": 64, "head_dim": 128}  # noqa: RUF012
+    CONSTANTS = {"chunk": 64, "head_dim": 128}
     SPECIALIZATIONS = tuple(Specialization(act) for act in (DType.BF16, DType.F16))
 
     @staticmethod

@@ -15,13 +15,14 @@ class Specialization:
 class SolveTril:
     """``X = (I + A)^-1`` of a chunk, as the two operands that later products take of it.
 
-    ``write = X diag(beta)`` multiplies values, ``erase = -X diag(beta e^G)`` multiplies keys; both are rounded to the
-    activation dtype at the very end. Vector cores only; a task is a chunk of one value head. Forward substitution in
-    float32 over whole rows: no product inside the inverse is rounded to 16 bits, and keys that repeat cost nothing.
+    ``write = X diag(beta)`` multiplies values, ``erase = -X diag(beta e^G)`` multiplies keys; both end as two parts,
+    rounded to the activation dtype and what that left out, because keys that repeat make later sums cancel. Vector
+    cores only; a task is a chunk of one value head. Forward substitution in float32 over whole rows: no product inside
+    the inverse is rounded to 16 bits.
     """
 
     NAME = "solve_tril"
-    CONSTANTS = {"chunk": 64}  # noqa: RUF012
+    CONSTANTS = {"chunk": 64}
     SPECIALIZATIONS = tuple(Specialization(act) for act in (DType.BF16, DType.F16))
 
     @staticmethod
@@ -31,8 +32,8 @@ class SolveTril:
             Tensor("head_gates", DType.F32, Role.IN, "[NT, HV, 64] contiguous"),
             Tensor("head_beta", DType.F32, Role.IN, "[NT, HV, 64] contiguous"),
             Tensor("query_start_loc", DType.I32, Role.IN, "[N+1], start_pitch words an offset"),
-            Tensor("write", spec.act, Role.OUT, "[NT, HV, 64, 64] contiguous"),
-            Tensor("erase", spec.act, Role.OUT, "[NT, HV, 64, 64] contiguous"),
+            Tensor("write", spec.act, Role.OUT, "[NT, HV, 2, 64, 64] contiguous"),
+            Tensor("erase", spec.act, Role.OUT, "[NT, HV, 2, 64, 64] contiguous"),
         ]
 
     @staticmethod
@@ -40,7 +41,7 @@ class SolveTril:
         import tilelang.language as T
 
         from gdn_aot import tile
-        from gdn_aot.chunk import SQUARE, C, invert, make_identity, order, scale_columns
+        from gdn_aot.chunk import SQUARE, C, invert, make_identity, order, scale_columns, split
 
         inputs_loaded = tile.Event("mte2", "v", 1)
         inputs_free = tile.Event("v", "mte2", 1)
@@ -54,8 +55,8 @@ class SolveTril:
             head_gates: T.Tensor((chunks, heads, C), "float32"),
             head_beta: T.Tensor((chunks, heads, C), "float32"),
             query_start_loc: T.Tensor((starts,), "int32"),
-            write: T.Tensor((chunks, heads, C, C), act),
-            erase: T.Tensor((chunks, heads, C, C), act),
+            write: T.Tensor((chunks, heads, 2, C, C), act),
+            erase: T.Tensor((chunks, heads, 2, C, C), act),
             blocks: T.int32,
             rows: T.int32,
             start_pitch: T.int32,
@@ -68,8 +69,8 @@ class SolveTril:
                 space = T.alloc_ub((C * 8,), "float32")
                 beta = T.alloc_ub((C,), "float32")
                 factors = T.alloc_ub((C,), "float32")
-                write_raw = T.alloc_ub((SQUARE,), act)
-                erase_raw = T.alloc_ub((SQUARE,), act)
+                write_parts = T.alloc_ub((2 * SQUARE,), act)
+                erase_parts = T.alloc_ub((2 * SQUARE,), act)
                 with T.Scope("V"):
                     make_identity(identity, products)
                     tile.signal(inputs_free)
@@ -86,7 +87,6 @@ class SolveTril:
                             tile.load(factors, tile.at(head_gates, number * C), C, C)
                             tile.load(beta, tile.at(head_beta, number * C), C, C)
                             order(inputs_loaded)
-                            tile.vector_barrier()
                             invert(inverse, matrix, identity, products, space)
                             tile.exp(factors, factors, C)
                             tile.vector_barrier()
@@ -95,15 +95,14 @@ class SolveTril:
                             tile.vector_barrier()
                             tile.mul_scalar(factors, factors, -1.0, C)
                             tile.wait(results_stored)
-                            tile.convert(write_raw, products, SQUARE)
-                            tile.vector_barrier()
+                            split(write_parts, tile.at(write_parts, SQUARE), products, matrix, SQUARE)
                             scale_columns(inverse, inverse, factors)
-                            tile.signal(inputs_free)
                             tile.vector_barrier()
-                            tile.convert(erase_raw, inverse, SQUARE)
+                            split(erase_parts, tile.at(erase_parts, SQUARE), inverse, matrix, SQUARE)
+                            tile.signal(inputs_free)
                             order(results_ready)
-                            tile.store(tile.at(write, number * SQUARE), write_raw, SQUARE, SQUARE)
-                            tile.store(tile.at(erase, number * SQUARE), erase_raw, SQUARE, SQUARE)
+                            tile.store(tile.at(write, number * (2 * SQUARE)), write_parts, 2 * SQUARE, 2 * SQUARE)
+                            tile.store(tile.at(erase, number * (2 * SQUARE)), erase_parts, 2 * SQUARE, 2 * SQUARE)
                             tile.signal(results_stored)
                     tile.wait(inputs_free)
                     tile.wait(results_stored)

@@ -20,14 +20,14 @@ class WyFast:
     """
 
     NAME = "wy_fast"
-    CONSTANTS = {"chunk": 64, "head_dim": 128}  # noqa: RUF012
+    CONSTANTS = {"chunk": 64, "head_dim": 128}
     SPECIALIZATIONS = tuple(Specialization(act) for act in (DType.BF16, DType.F16))
 
     @staticmethod
     def tensors(spec: Specialization) -> list[Tensor]:
         return [
             Tensor("k", spec.act, Role.IN, "[T, H, 128], any pitch of T and H"),
-            Tensor("erase", spec.act, Role.IN, "[NT, HV, 64, 64] contiguous"),
+            Tensor("erase", spec.act, Role.IN, "[NT, HV, 2, 64, 64] contiguous"),
             Tensor("query_start_loc", DType.I32, Role.IN, "[N+1], start_pitch words an offset"),
             Tensor("w", spec.act, Role.OUT, "[NT, HV, 64, 128] contiguous"),
         ]
@@ -37,7 +37,7 @@ class WyFast:
         import tilelang.language as T
 
         from gdn_aot import tile
-        from gdn_aot.chunk import SQUARE, TOKENS, C, D
+        from gdn_aot.chunk import SQUARE, TOKENS, C, D, multiply_tokens
 
         tokens, k_pitch = T.symbolic("tokens"), T.symbolic("k_pitch")
         starts, chunks, heads = T.symbolic("starts"), T.symbolic("chunks"), T.symbolic("heads")
@@ -45,7 +45,7 @@ class WyFast:
         @T.prim_func
         def main(
             k: T.Tensor((tokens, k_pitch), act),
-            erase: T.Tensor((chunks, heads, C, C), act),
+            erase: T.Tensor((chunks, heads, 2, C, C), act),
             query_start_loc: T.Tensor((starts,), "int32"),
             w: T.Tensor((chunks, heads, C, D), act),
             blocks: T.int32,
@@ -56,7 +56,7 @@ class WyFast:
         ):
             with T.Kernel(blocks, is_npu=True) as (cid, _):
                 keys = T.alloc_L1((C, D), act)
-                inverse = T.alloc_L1((C, C), act)
+                inverse = T.alloc_L1((2 * C, C), act)
                 sums = T.alloc_L0C((C, D), "float32")
                 with T.Scope("C"):
                     for n in T.serial(rows):
@@ -71,8 +71,12 @@ class WyFast:
                                 keys, tile.at(k, (begin + c * C) * k_pitch + h // ratio * k_head_pitch), C, D, k_pitch,
                                 tile.smaller(C, length - c * C),
                             )  # fmt: skip
-                            tile.load_operand(inverse, tile.at(erase, (base + first + i * blocks) * SQUARE), C, C, C)
-                            tile.product(sums, inverse, keys, C, D, C)
+                            for part in T.unroll(2):
+                                tile.load_operand(
+                                    tile.at(inverse, part * SQUARE),
+                                    tile.at(erase, (base + first + i * blocks) * (2 * SQUARE) + part * SQUARE), C, C, C,
+                                )  # fmt: skip
+                            multiply_tokens(sums, inverse, keys, False)
                             tile.store_product(tile.at(w, (base + first + i * blocks) * TOKENS), sums, C, D, D)
 
         return lower(main)
