@@ -70,7 +70,8 @@ function(gdn_ascend_device_source source)
             -I${GDN_TILELANG_ROOT}/src -I${GDN_TILELANG_ROOT}/3rdparty/catlass/include
             -I${GDN_TILELANG_ROOT}/3rdparty/shmem/include -I${GDN_TILELANG_ROOT}/3rdparty/shmem/src/device
             -DBACKEND_HYBM -Wno-macro-redefined -Wno-ignored-attributes -Wno-non-c-typedef-for-linkage
-    DEPENDS ${source}
+    DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/device/gdn_ascend_launch.hpp
+            ${CMAKE_CURRENT_SOURCE_DIR}/device/gdn_ascend_tile.hpp
     VERBATIM)
   target_sources(gdn_ascend PRIVATE ${object})
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
