@@ -74,9 +74,9 @@ lint: $(ENVIRONMENT)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
-# Both halves at once: each leaves a core idle while it compiles one file or waits for a server. A half prints at its end.
+# Both halves at once: each leaves a core idle while it compiles one file or waits for a server. Their lines come mixed.
 test: lint $(INSTALLED)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-kernels test-front
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-kernels test-front
 
 test-kernels: $(INSTALLED)
 	$(BIN)/pytest tests/ascend tests/contract tests/mutations
