@@ -1,3 +1,3 @@
-from contract.conftest import one_torch_thread, pytest_runtest_call
+from contract.conftest import pytest_runtest_call
 
-__all__ = ["one_torch_thread", "pytest_runtest_call"]
+__all__ = ["pytest_runtest_call"]
