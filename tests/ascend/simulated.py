@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -71,6 +72,7 @@ class SimulatedModule:
         self.library.simulator_bytes.restype = ctypes.c_uint64
         self.library.simulator_reports.restype = ctypes.c_size_t
         self.library.simulated_register_kernels()
+        self.one_at_a_time = threading.Lock()  # as on a stream; the simulator has one device
 
     def __getattr__(self, op: str) -> Callable[..., None]:
         return lambda stream, *arguments: self.call(op, arguments)
@@ -92,6 +94,11 @@ class SimulatedModule:
             function = getattr(self.library, f"simulated_{op}")
         except AttributeError:
             raise GdnNoKernelError(f"{op}: no kernel of this operator is built for npu", op, "specialization") from None
+        function.restype = ctypes.c_char_p
+        with self.one_at_a_time:
+            self.run(op, function, arguments)
+
+    def run(self, op: str, function: Callable[..., bytes | None], arguments: Sequence[object]) -> None:
         tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
         numbers = [float(x) for x in arguments[len(tensors) :]]  # type: ignore[arg-type]
         self.library.simulator_reset()
@@ -102,7 +109,6 @@ class SimulatedModule:
                 self.library.simulator_register(
                     ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.nbytes()), name
                 )
-        function.restype = ctypes.c_char_p
         refs = (TensorRef * len(tensors))(*(tensor_ref(tensor) for tensor in tensors))
         error = function(refs, (ctypes.c_double * len(numbers))(*numbers))
         if error:
