@@ -16,7 +16,9 @@ CPU_ONLY = {
     "cpu_threads": "set_num_threads only concerns the CPU kernels",
     "cpu_isas": "only the CPU kernels are built for several instruction sets",
 }
-LACKS = {"cpu": {}, "cuda": CPU_ONLY, "npu": CPU_ONLY, SIMULATED_NPU: CPU_ONLY}
+NPU_LACKS = CPU_ONLY | {"fused_kernels": "fused operators are composed of the Ascend kernels"}
+SIMULATED_LACKS = NPU_LACKS | {"cpu_kernels": "tensors of the CPU are those of the simulated NPU"}
+LACKS = {"cpu": {}, "cuda": CPU_ONLY, "npu": NPU_LACKS, SIMULATED_NPU: SIMULATED_LACKS}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

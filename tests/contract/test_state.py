@@ -43,6 +43,7 @@ def test_round_trip(heads: tuple[int, int], before: int, after: int, dtype: torc
     assert_bit_equal(merge_ssm_state(ssm_shards), ssm)
 
 
+@pytest.mark.needs("cpu_kernels")
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_decode_from_split_states(ranks: int) -> None:
     """Each rank's heads go on from its shard exactly as they do when all heads are together."""
