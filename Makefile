@@ -28,7 +28,8 @@ WHEEL := dist/.wheel.stamp
 PEERS := build/peers/.stamp
 ACL_HEADERS := build/ascend/acl/.stamp
 # What the contract suite asks of operators that the Ascend kernels serve, and what of it takes a minute.
-ASCEND_CONTRACT := $(addprefix tests/contract/test_,prefill.py decode.py conv1d.py gating.py layouts.py)
+ASCEND_CONTRACT := $(addprefix tests/contract/test_,prefill.py decode.py conv1d.py gating.py layouts.py slots.py \
+  state.py determinism.py verify.py fused.py)
 ASCEND_CONTRACT_SAMPLE := packed_rows and not descending or public_models or gates or split or dtypes_and_token_counts
 
 # Folders are listed too: their time changes when a file is removed.

@@ -662,14 +662,16 @@ def gdn_decode(
         mixed_qkv, z, b, a = _split_projections(
             qkvz, ba, projection_layout, num_k_heads, num_v_heads, head_k_dim, head_v_dim
         )
+        a, b = a.contiguous(), b.contiguous()
     assert mixed_qkv is not None and a is not None and b is not None and out is not None
     qkv = causal_conv1d_update(
         mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation
     )
     q, k, v = _split_heads(qkv.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
     fused_sigmoid_gating_delta_rule_update(
-        A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale, out=out
-    )
+        A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale,
+        out=out.view(1, *out.shape[-3:]),
+    )  # fmt: skip
     if track_slots is not None:
         gdn_commit(
             conv_pool=conv_pool, ssm_pool=ssm_pool, cache_indices=track_slots, intermediate_ssm=ssm_pool.unsqueeze(1),
