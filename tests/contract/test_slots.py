@@ -169,13 +169,14 @@ def test_no_rows_but_tokens_give_zeros_and_touch_nothing(device):
     run.conv.assert_untouched("conv_pool")
 
 
+@pytest.mark.needs("fused_kernels")
 def test_an_empty_list_of_slots_for_real_rows_is_refused(device):
     problem = fused_layer(device, SMALL, lens=[5, 3])
     no_slots = torch.empty(0, dtype=torch.int32, device=device)
-    with pytest.raises(ValueError, match=r"(gdn_prefill|causal_conv1d): cache_indices must be"):
+    with pytest.raises(ValueError, match="gdn_prefill: cache_indices must be"):
         problem.prefill(cache_indices=no_slots)
     problem = fused_layer(device, SMALL, batch=2)
-    with pytest.raises(ValueError, match=r"(gdn_decode|causal_conv1d_update): cache_indices must be"):
+    with pytest.raises(ValueError, match="gdn_decode: cache_indices must be"):
         problem.decode(cache_indices=no_slots)
 
 
