@@ -120,11 +120,14 @@ def on_our_operators(model: torch.nn.Module, kernels: Any = ops) -> Iterator[Non
 
 # What a model is put into to run as it would without us.
 Reference = Callable[[torch.nn.Module], AbstractContextManager[None]]
-TRANSFORMERS: Reference = lambda model: nullcontext()  # noqa: E731
 SGLANG: Reference = partial(on_our_operators, kernels=sglang_kernels)
 
 
-def both(model: torch.nn.Module, run: Callable[[], Any], reference: Reference = TRANSFORMERS) -> tuple[Any, Any]:
+def on_transformers(model: torch.nn.Module) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def both(model: torch.nn.Module, run: Callable[[], Any], reference: Reference = on_transformers) -> tuple[Any, Any]:
     """What ``run`` returns on our operators, and on those of ``reference``."""
     with on_our_operators(model):
         ours = run()
@@ -286,7 +289,7 @@ def main(argv: list[str]) -> int:
     prompts = torch.stack([tokens[start : start + options.prompt_tokens] for start in starts])
     facts = {"model": options.model, "text": f"{options.text.name}, {len(tokens)} tokens", "device": options.device}
     report = Report(facts | machine.versions())
-    references = {"transformers": TRANSFORMERS} | ({"SGLang": SGLANG} if options.sglang else {})
+    references = {"transformers": on_transformers} | ({"SGLang": SGLANG} if options.sglang else {})
     for dtype in options.dtypes:
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, dtype))
         model = model.to(options.device).eval()

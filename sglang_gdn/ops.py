@@ -42,7 +42,7 @@ from sglang_gdn import _C, context_parallel
 from sglang_gdn.errors import GdnNoKernelError, GdnTypeError, GdnUnsupportedError, GdnValueError
 from sglang_gdn.stats import count_call, fallback
 
-CHUNK_SIZE = 64
+CHUNK_SIZE = context_parallel.CHUNK_SIZE
 
 __all__ = [
     "CHUNK_SIZE",
