@@ -32,7 +32,7 @@ parametrisation of Qwen3-Next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -554,20 +554,20 @@ def gdn_prefill(
         )  # fmt: skip
         count_call(op, mixed_qkv.device.type)
     except GdnNoKernelError as error:
-        fallback(op, str(error))
-        causal_conv1d(
-            mixed_qkv, conv_weight, conv_bias, query_start_loc=query_start_loc, conv_pool=conv_pool,
-            cache_indices=cache_indices, has_initial_state=has_initial_state, track_slots=track_slots,
-            track_lens=track_lens, activation=activation, out=qkv_scratch,
+        q, k, v = _split_heads(qkv_scratch, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        _compose(
+            op, error, mixed_qkv,
+            causal_conv1d=(
+                mixed_qkv, conv_weight, conv_bias, conv_pool, query_start_loc, cache_indices, has_initial_state,
+                track_slots, track_lens, qkv_scratch, silu,
+            ),
+            gdn_gating=(A_log, a, b, dt_bias, gates_scratch[0], gates_scratch[1]),
+            chunk_gated_delta_rule=(
+                q, k, v, gates_scratch[0], gates_scratch[1], ssm_pool, query_start_loc, cache_indices,
+                has_initial_state, track_state, track_chunk_idx, h, segment_states, segment_chunks, packed_out,
+                _chunk_workspace(mixed_qkv), _scale(op, scale, head_k_dim), True, True,
+            ),
         )  # fmt: skip
-        g, beta = gdn_gating(A_log, a, b, dt_bias)
-        q, k, v = _split_heads(qkv_scratch.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
-        result = chunk_gated_delta_rule(
-            q, k, v, g, beta, scale, cu_seqlens=query_start_loc, use_qk_l2norm_in_kernel=True, ssm_pool=ssm_pool,
-            cache_indices=cache_indices, has_initial_state=has_initial_state, track_state=track_state,
-            track_chunk_idx=track_chunk_idx, output_h=output_h, out=out,
-        )  # fmt: skip
-        return (result[0], result[2]) if len(result) == 3 else result[0]
     return out if h is None else (out, h.unsqueeze(0))
 
 
@@ -656,7 +656,7 @@ def gdn_decode(
         assert out is not None  # refused above
         return out
     except GdnNoKernelError as error:
-        fallback(op, str(error))
+        no_kernel = error
     if qkvz is not None:
         assert ba is not None and projection_layout is not None
         mixed_qkv, z, b, a = _split_projections(
@@ -664,20 +664,24 @@ def gdn_decode(
         )
         a, b = a.contiguous(), b.contiguous()
     assert mixed_qkv is not None and a is not None and b is not None and out is not None
-    qkv = causal_conv1d_update(
-        mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation
+    tokens, a, b, out_rows = (_with_token_dim(t) for t in (mixed_qkv, a, b, out.view(out.shape[-3:])))
+    qkv = torch.empty(tokens.shape, dtype=tokens.dtype, device=tokens.device)
+    q, k, v = _split_heads(qkv, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    # Rows that are tracked keep what they would keep of a draft token in another slot of the pools.
+    tracked_windows, tracked_states = (
+        None if track_slots is None else _with_token_dim(pool) for pool in (conv_pool, ssm_pool)
     )
-    q, k, v = _split_heads(qkv.unsqueeze(0), num_k_heads, num_v_heads, head_k_dim, head_v_dim)
-    fused_sigmoid_gating_delta_rule_update(
-        A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale,
-        out=out.view(1, *out.shape[-3:]),
+    tracked = None if track_slots is None else track_slots.to(cache_indices.dtype)
+    _compose(
+        op, no_kernel, x,
+        causal_conv1d_update=(
+            tokens, conv_weight, conv_bias, conv_pool, cache_indices, None, tracked_windows, tracked, qkv, silu, False,
+        ),
+        fused_sigmoid_gating_delta_rule_update=(
+            q, k, v, a, b, A_log, dt_bias, ssm_pool, cache_indices, None, tracked_states, tracked, out_rows,
+            _scale(op, scale, head_k_dim), True, False,
+        ),
     )  # fmt: skip
-    if track_slots is not None:
-        gdn_commit(
-            conv_pool=conv_pool, ssm_pool=ssm_pool, cache_indices=track_slots, intermediate_ssm=ssm_pool.unsqueeze(1),
-            intermediate_conv_window=conv_pool.unsqueeze(1), intermediate_state_indices=cache_indices,
-            last_steps=torch.zeros_like(track_slots),
-        )  # fmt: skip
     if norm_weight is not None:
         assert z is not None
         _normalise(out, z, norm_weight, norm_eps, norm_activation, cache_indices)
@@ -756,17 +760,17 @@ def gdn_verify(
     except GdnNoKernelError as error:
         if qkv_scratch is None or record is not None:
             raise
-        fallback(op, str(error))
-        causal_conv1d_update(
-            mixed_qkv, conv_weight, conv_bias, conv_pool=conv_pool, cache_indices=cache_indices, activation=activation,
-            parent_tokens=parent_tokens, intermediate_conv_window=intermediate_conv_window,
-            intermediate_state_indices=intermediate_state_indices, disable_state_update=True, out=qkv_scratch,
-        )  # fmt: skip
         q, k, v = _split_heads(qkv_scratch, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
-        fused_sigmoid_gating_delta_rule_update(
-            A_log, a, dt_bias, q, k, v, b, ssm_pool=ssm_pool, cache_indices=cache_indices, scale=scale,
-            parent_tokens=parent_tokens, intermediate_ssm=intermediate_ssm,
-            intermediate_state_indices=intermediate_state_indices, disable_state_update=True, out=out,
+        _compose(
+            op, error, mixed_qkv,
+            causal_conv1d_update=(
+                mixed_qkv, conv_weight, conv_bias, conv_pool, cache_indices, parent_tokens, intermediate_conv_window,
+                intermediate_state_indices, qkv_scratch, silu, True,
+            ),
+            fused_sigmoid_gating_delta_rule_update=(
+                q, k, v, a, b, A_log, dt_bias, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
+                intermediate_state_indices, out, _scale(op, scale, head_k_dim), True, True,
+            ),
         )  # fmt: skip
     return out
 
@@ -790,12 +794,19 @@ def gdn_commit(
 
     Writes in place: the named slots of both pools.
     """
-    _check_inputs("gdn_commit", ssm_pool=ssm_pool)
-    _C.gdn_commit(
-        _stream(ssm_pool), conv_pool, ssm_pool, cache_indices, intermediate_ssm, intermediate_conv_window,
-        intermediate_state_indices, last_steps,
-    )  # fmt: skip
-    count_call("gdn_commit", ssm_pool.device.type)
+    op = "gdn_commit"
+    _check_inputs(op, ssm_pool=ssm_pool)
+    try:
+        _C.gdn_commit(
+            _stream(ssm_pool), conv_pool, ssm_pool, cache_indices, intermediate_ssm, intermediate_conv_window,
+            intermediate_state_indices, last_steps,
+        )  # fmt: skip
+        count_call(op, ssm_pool.device.type)
+    except GdnNoKernelError as error:
+        fallback(op, str(error))
+        if 0 not in (*ssm_pool.shape, *conv_pool.shape, *intermediate_ssm.shape, len(cache_indices)):
+            pools = ((conv_pool, intermediate_conv_window), (ssm_pool, intermediate_ssm))
+            _copy_steps(pools, cache_indices.long(), intermediate_state_indices.long(), last_steps.long())
 
 
 def gdn_fold(
@@ -994,6 +1005,36 @@ def _split_projections(
     q, k, v, z = (part.flatten(1) for part in parts)
     b, a = (part.flatten(1) for part in ba.unflatten(1, (key_heads, -1)).chunk(2, dim=2))
     return torch.cat([q, k, v], dim=1), z.unflatten(1, (num_v_heads, head_v_dim)), b, a
+
+
+def _compose(op: str, no_kernel: GdnNoKernelError, x: Tensor, **parts: tuple[object, ...]) -> None:
+    """Calls the operators ``parts`` of ``_C`` in turn, if all of them serve: none may fail after another wrote."""
+    stream = _stream(x)
+    _C.set_checks_only(True)
+    try:
+        for part, arguments in parts.items():
+            getattr(_C, part)(stream, *arguments)
+    finally:
+        _C.set_checks_only(False)
+    fallback(op, str(no_kernel))
+    for part, arguments in parts.items():
+        getattr(_C, part)(stream, *arguments)
+        count_call(part, x.device.type)
+
+
+def _copy_steps(pools: Sequence[tuple[Tensor, Tensor]], slots: Tensor, sources: Tensor, steps: Tensor) -> None:
+    """``gdn_commit`` for ``(pool, intermediate buffer)``, none of them empty, without reading indices on the host.
+
+    A row that stores nothing repeats the store of one that does; if none does, what is in a slot is stored there.
+    """
+    stores = torch.ones_like(slots, dtype=torch.bool)
+    for pool, buffer in pools:
+        for index, size in ((slots, pool.shape[0]), (sources, buffer.shape[0]), (steps, buffer.shape[1])):
+            stores &= (index >= 0) & (index < size)
+    row = torch.where(stores, torch.arange(len(slots), device=slots.device), stores.int().argmax())
+    slots, sources, steps = (torch.where(stores, index, 0)[row] for index in (slots, sources, steps))
+    for pool, buffer in pools:
+        pool[slots] = torch.where(stores.any(), buffer[sources, steps], pool[slots])
 
 
 def _normalise(o: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, cache_indices: Tensor) -> None:

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "ascend/device.hpp"
-#include "ascend/generated/causal_conv1d.hpp"
 #include "ascend/refuse.hpp"
 
 namespace gdn::ascend {
 
-void causal_conv1d(const CausalConv1dArgs& args, Stream stream) {
+Prepared<CausalConv1dArguments> prepare(const CausalConv1dArgs& args) {
   const DType act = args.x.dtype;
   expect_dtype(args.kOp, "weight", args.weight, act);
   expect_dtype(args.kOp, "bias", args.bias, act);
@@ -60,7 +59,7 @@ void causal_conv1d(const CausalConv1dArgs& args, Stream stream) {
   kernel.starts = rows + 1;
   kernel.indices = rows;
   kernel.flags = rows;
-  launch(*find_causal_conv1d(act, window), kernel, stream.handle);
+  return {find_causal_conv1d(act, window), kernel};
 }
 
 }  // namespace gdn::ascend

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "ascend/generated/causal_conv1d.hpp"
+#include "ascend/prepared.hpp"
 #include "core/operators.hpp"
 
 namespace gdn::ascend {
 
-void causal_conv1d(const CausalConv1dArgs& args, Stream stream);
+Prepared<CausalConv1dArguments> prepare(const CausalConv1dArgs& args);
 
 }  // namespace gdn::ascend

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "ascend/device.hpp"
-#include "ascend/generated/causal_conv1d_update.hpp"
 #include "ascend/refuse.hpp"
 
 namespace gdn::ascend {
 
-void causal_conv1d_update(const CausalConv1dUpdateArgs& args, Stream stream) {
+Prepared<CausalConv1dUpdateArguments> prepare(const CausalConv1dUpdateArgs& args) {
   refuse(args.kOp, "parent_tokens", args.parent_tokens, "draft trees are not built");
   const DType act = args.x.dtype, window = args.conv_pool.dtype;
   expect_dtype(args.kOp, "weight", args.weight, act);
@@ -55,7 +54,7 @@ void causal_conv1d_update(const CausalConv1dUpdateArgs& args, Stream stream) {
   kernel.spec_slots = windows.shape[0];
   kernel.windows_pitch = windows.stride[0];
   kernel.out_pitch = tokens * channels;
-  launch(*find_causal_conv1d_update(act, window), kernel, stream.handle);
+  return {find_causal_conv1d_update(act, window), kernel};
 }
 
 }  // namespace gdn::ascend

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "ascend/generated/causal_conv1d_update.hpp"
+#include "ascend/prepared.hpp"
 #include "core/operators.hpp"
 
 namespace gdn::ascend {
 
-void causal_conv1d_update(const CausalConv1dUpdateArgs& args, Stream stream);
+Prepared<CausalConv1dUpdateArguments> prepare(const CausalConv1dUpdateArgs& args);
 
 }  // namespace gdn::ascend

@@ -4,7 +4,6 @@
 
 #include "ascend/device.hpp"
 #include "ascend/generated/chunk_cumsum.hpp"
-#include "ascend/generated/chunk_gated_delta_rule.hpp"
 #include "ascend/generated/chunk_h.hpp"
 #include "ascend/generated/chunk_o.hpp"
 #include "ascend/generated/chunk_transpose.hpp"
@@ -196,8 +195,8 @@ void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& betw
   launch(*find_chunk_o(args.q.dtype), kernel, stream.handle);
 }
 
-void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, int32_t stop_after,
-                    Stream stream) {
+Prepared<ChunkGatedDeltaRuleArguments> chunk_pipeline(const ChunkGatedDeltaRuleArgs& args,
+                                                      const ChunkIntermediates& between, int32_t stop_after) {
   const bool inspect = stop_after < kLastStage;
   const DType act = args.q.dtype;
   ChunkGatedDeltaRuleArguments kernel;
@@ -261,10 +260,10 @@ void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediate
   kernel.indices = kernel.flags = rows(args);
   kernel.places = inspect ? most_chunks(args) * heads(args) : 2 * kernel.blocks;
   kernel.buffers = kernel.blocks;
-  launch(*find_chunk_gated_delta_rule(act), kernel, stream.handle);
+  return {find_chunk_gated_delta_rule(act), kernel};
 }
 
-void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) {
+Prepared<ChunkGatedDeltaRuleArguments> prepare(const ChunkGatedDeltaRuleArgs& args) {
   expect_dtype(args.kOp, "h", args.h, DType::f32);
   expect_value_heads(args.kOp, "v", args.v, heads(args), ChunkGatedDeltaRuleArguments::kMaxHeads);
   const int64_t bytes = chunk_workspace_elements(args.v.device_index);
@@ -274,7 +273,7 @@ void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream) 
         "must have " + std::to_string(bytes / kFloatBytes) + " elements on npu; got " + args.workspace.to_string());
   ChunkIntermediates between;
   between.workspace = args.workspace;
-  chunk_pipeline(args, between, kLastStage, stream);
+  return chunk_pipeline(args, between, kLastStage);
 }
 
 }  // namespace gdn::ascend

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "ascend/generated/chunk_gated_delta_rule.hpp"
+#include "ascend/prepared.hpp"
 #include "core/operators.hpp"
 
 // The chunked gated delta rule: in seven launches, with everything between them in global memory, or in one. C = 64
@@ -33,10 +35,10 @@ void chunk_o(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& betw
 
 // All stages in one launch, from the first to number `stop_after`, 1 to 7. Below 7 their results are those of the
 // stages, all but `gates`, and `out` is not written.
-void chunk_pipeline(const ChunkGatedDeltaRuleArgs& args, const ChunkIntermediates& between, int32_t stop_after,
-                    Stream stream);
+Prepared<ChunkGatedDeltaRuleArguments> chunk_pipeline(const ChunkGatedDeltaRuleArgs& args,
+                                                      const ChunkIntermediates& between, int32_t stop_after);
 
 // The operator: chunk_pipeline to its end, in args.workspace.
-void chunk_gated_delta_rule(const ChunkGatedDeltaRuleArgs& args, Stream stream);
+Prepared<ChunkGatedDeltaRuleArguments> prepare(const ChunkGatedDeltaRuleArgs& args);
 
 }  // namespace gdn::ascend

@@ -1,12 +1,11 @@
 #include "ascend/fused_sigmoid_gating_delta_rule_update.hpp"
 
 #include "ascend/device.hpp"
-#include "ascend/generated/fused_sigmoid_gating_delta_rule_update.hpp"
 #include "ascend/refuse.hpp"
 
 namespace gdn::ascend {
 
-void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpdateArgs& args, Stream stream) {
+Prepared<FusedSigmoidGatingDeltaRuleUpdateArguments> prepare(const FusedSigmoidGatingDeltaRuleUpdateArgs& args) {
   const char* op = args.kOp;
   refuse(op, "parent_tokens", args.parent_tokens, "draft trees are not built");
   const DType act = args.q.dtype;
@@ -66,7 +65,7 @@ void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpd
   kernel.states_pitch = states.stride[0];
   kernel.state_token_pitch = states.stride[1];
   kernel.out_pitch = tokens * heads * Kernel::kHeadDim;
-  launch(*variant, kernel, stream.handle);
+  return {variant, kernel};
 }
 
 }  // namespace gdn::ascend

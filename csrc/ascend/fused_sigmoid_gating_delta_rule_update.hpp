@@ -1,9 +1,11 @@
 #pragma once
 
+#include "ascend/generated/fused_sigmoid_gating_delta_rule_update.hpp"
+#include "ascend/prepared.hpp"
 #include "core/operators.hpp"
 
 namespace gdn::ascend {
 
-void fused_sigmoid_gating_delta_rule_update(const FusedSigmoidGatingDeltaRuleUpdateArgs& args, Stream stream);
+Prepared<FusedSigmoidGatingDeltaRuleUpdateArguments> prepare(const FusedSigmoidGatingDeltaRuleUpdateArgs& args);
 
 }  // namespace gdn::ascend

@@ -1,12 +1,11 @@
 #include "ascend/gdn_gating.hpp"
 
 #include "ascend/device.hpp"
-#include "ascend/generated/gdn_gating.hpp"
 #include "ascend/refuse.hpp"
 
 namespace gdn::ascend {
 
-void gdn_gating(const GdnGatingArgs& args, Stream stream) {
+Prepared<GdnGatingArguments> prepare(const GdnGatingArgs& args) {
   const DType act = args.a.dtype;
   expect_dtype(args.kOp, "b", args.b, act);
   expect_dtype(args.kOp, "A_log", args.A_log, DType::f32);
@@ -29,7 +28,7 @@ void gdn_gating(const GdnGatingArgs& args, Stream stream) {
   kernel.tokens = tokens;
   kernel.a_pitch = args.a.stride[0];
   kernel.b_pitch = args.b.stride[0];
-  launch(*variant, kernel, stream.handle);
+  return {variant, kernel};
 }
 
 }  // namespace gdn::ascend

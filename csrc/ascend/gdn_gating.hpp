@@ -1,9 +1,11 @@
 #pragma once
 
+#include "ascend/generated/gdn_gating.hpp"
+#include "ascend/prepared.hpp"
 #include "core/operators.hpp"
 
 namespace gdn::ascend {
 
-void gdn_gating(const GdnGatingArgs& args, Stream stream);
+Prepared<GdnGatingArguments> prepare(const GdnGatingArgs& args);
 
 }  // namespace gdn::ascend

@@ -33,18 +33,21 @@ Support delta_rule() {
 }
 
 template <class Args>
-void add(const char* name, Support support, void (*launch)(const Args&, Stream)) {
-  KernelRegistry<Args>::instance().add({name, Device::npu, std::move(support), launch});
+void add(const char* name, Support support) {
+  KernelRegistry<Args>::instance().add(
+      {name, Device::npu, std::move(support),
+       [](const Args& args, Stream stream) { ascend::run(ascend::prepare(args), stream); },
+       [](const Args& args) { ascend::prepare(args); }});
 }
 
 }  // namespace
 
 void register_ascend_kernels() {
-  add("ascend_causal_conv1d", convolution(), ascend::causal_conv1d);
-  add("ascend_causal_conv1d_update", convolution(), ascend::causal_conv1d_update);
-  add("ascend_gdn_gating", gating(), ascend::gdn_gating);
-  add("ascend_chunk_rule", delta_rule(), ascend::chunk_gated_delta_rule);
-  add("ascend_delta_update", delta_rule(), ascend::fused_sigmoid_gating_delta_rule_update);
+  add<CausalConv1dArgs>("ascend_causal_conv1d", convolution());
+  add<CausalConv1dUpdateArgs>("ascend_causal_conv1d_update", convolution());
+  add<GdnGatingArgs>("ascend_gdn_gating", gating());
+  add<ChunkGatedDeltaRuleArgs>("ascend_chunk_rule", delta_rule());
+  add<FusedSigmoidGatingDeltaRuleUpdateArgs>("ascend_delta_update", delta_rule());
 }
 
 }  // namespace gdn

@@ -14,8 +14,7 @@
 #include "ascend/chunk_stages.hpp"
 #endif
 #include "bindings/torch_tensor.hpp"
-#include "core/registry.hpp"
-#include "core/validate.hpp"
+#include "core/dispatch.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/threads.hpp"
 
@@ -24,14 +23,13 @@ using namespace gdn;
 
 namespace {
 
-// Validates, finds the kernel and launches it without the interpreter lock. Work of size zero is no launch.
+// Launches without the interpreter lock.
 template <class Args>
 void dispatch(const Args& args, int64_t work, uintptr_t stream) {
-  const Specialization wanted = validate(args);
-  const Kernel<Args>& kernel = KernelRegistry<Args>::instance().require(wanted);
-  if (work == 0) return;
-  nb::gil_scoped_release unlocked;
-  kernel.launch(args, Stream{reinterpret_cast<void*>(stream)});
+  gdn::dispatch(args, work, [&](const Kernel<Args>& kernel) {
+    nb::gil_scoped_release unlocked;
+    kernel.launch(args, Stream{reinterpret_cast<void*>(stream)});
+  });
 }
 
 #define READ(args, field) \
@@ -446,6 +444,9 @@ NB_MODULE(_C, m) {
   m.def("gdn_verify", &gdn_verify);
   m.def("gdn_commit", &gdn_commit);
   m.def("gdn_fold", &gdn_fold);
+  m.def(
+      "set_checks_only", [](bool value) { checks_only = value; }, nb::arg("value"),
+      "While set, operators called by this thread refuse what they would, and launch nothing.");
   m.def("kernels", &kernels, "One line per built kernel.");
   m.def("explain", &explain, nb::arg("op"), nb::arg("device"), nb::arg("act").none(), nb::arg("state").none(),
         nb::arg("conv").none(), nb::arg("head_k_dim").none(), nb::arg("head_v_dim").none(), nb::arg("ratio").none(),

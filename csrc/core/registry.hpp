@@ -15,6 +15,7 @@ struct Kernel {
   Device device;
   Support support;
   void (*launch)(const Args&, Stream);
+  void (*check)(const Args&) = nullptr;  // refuses what `launch` would, if that is more than `support` says
 };
 
 // One list of kernels per operator. Earlier entries win. Filled once, when the module is loaded.

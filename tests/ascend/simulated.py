@@ -25,6 +25,10 @@ NPU = 2
 MAX_DIMS = 6
 
 
+class UnreadableError(Exception):
+    """An argument that the binding refuses, whatever the device; it has no counterpart here."""
+
+
 class SimulatorReportError(AssertionError):
     """The program would not, or not surely, do on hardware what it did here."""
 
@@ -47,6 +51,9 @@ class TensorRef(ctypes.Structure):
 def tensor_ref(tensor: Tensor | None) -> TensorRef:
     ref = TensorRef(device=NPU)
     if tensor is not None:
+        wants_gradient = tensor.requires_grad and torch.is_grad_enabled()
+        if tensor.dtype not in DTYPES or not tensor.is_cpu or tensor.dim() > MAX_DIMS or wants_gradient:
+            raise UnreadableError(f"a tensor that the binding refuses: {tensor.dtype} {list(tensor.shape)}")
         ref.data, ref.present, ref.ndim = tensor.data_ptr(), True, tensor.dim()
         ref.dtype = DTYPES.index(tensor.dtype)
         ref.shape[: tensor.dim()], ref.stride[: tensor.dim()] = tensor.shape, tensor.stride()
@@ -89,18 +96,31 @@ class SimulatedModule:
         numbers = [scale, qk_l2norm, update_state]
         self.call("chunk_gated_delta_rule", [*inputs, out, self.workspace(), *numbers])
 
+    def gdn_decode(self, stream: int, *arguments: object) -> None:
+        *heads, scale, eps, _silu, _norm_silu = arguments
+        *inputs, out, layout = heads
+        if not all(isinstance(number, int) for number in inputs[:4]) or not isinstance(eps, int | float):
+            raise UnreadableError(f"numbers that the binding refuses: {inputs[:4]}, {eps}")
+        if not isinstance(scale, int | float | None):
+            raise UnreadableError(f"a number that the binding refuses: {scale}")
+        if isinstance(out, Tensor) and out.dim() == 4 and len(out) == 1:
+            out = out[0]
+        self.call("gdn_decode", [*inputs, out, layout])
+
+    def set_checks_only(self, value: bool) -> None:
+        self.library.simulated_set_checks_only(ctypes.c_bool(value))
+
     def call(self, op: str, arguments: Sequence[object]) -> None:
-        try:
-            function = getattr(self.library, f"simulated_{op}")
-        except AttributeError:
-            raise GdnNoKernelError(f"{op}: no kernel of this operator is built for npu", op, "specialization") from None
+        function = getattr(self.library, f"simulated_{op}")
         function.restype = ctypes.c_char_p
         with self.one_at_a_time:
             self.run(op, function, arguments)
 
     def run(self, op: str, function: Callable[..., bytes | None], arguments: Sequence[object]) -> None:
         tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
-        numbers = [float(x) for x in arguments[len(tensors) :]]  # type: ignore[arg-type]
+        numbers = [float(x) for x in arguments if isinstance(x, int | float)]
+        if len(tensors) + len(numbers) < len(arguments):
+            raise UnreadableError(f"arguments that are neither tensors nor numbers: {arguments}")
         self.library.simulator_reset()
         for index, tensor in enumerate(tensors):
             if tensor is not None and tensor.numel() > 0:

@@ -1,4 +1,7 @@
-"""A layer's prefill, decode and verify step, composed of the kernels that exist, on the simulated NPU."""
+"""A layer's prefill, decode and verify step, composed of the kernels that exist, on the simulated NPU.
+
+What they compute is also tested by the contract suite with ``--device simulated-npu``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import pytest
 import torch
 
 import oracle
-from cases import BF16, F32, Heads
+from cases import BF16, F16, F32, Heads, name_of
 from compare import GuardedPool, assert_bit_equal, assert_close
-from problems import Run, assert_rows, fused_layer, token_rows
+from problems import Run, assert_rows, fused_layer, randn, token_rows
 from sglang_gdn import ops
+from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError
+from sglang_gdn.stats import reset, stats
 from tolerances import draft_output_limit, limit
 
 pytestmark = pytest.mark.usefixtures("npu")
@@ -70,3 +75,123 @@ def test_prefill():
     assert_close(ssm.tensor[live], expected.pool[live], limit("npu", "prefill_state", F32), "ssm_pool")
     ssm.assert_only_wrote(live)
     assert_bit_equal(conv.tensor[live], windows.to(BF16).mT[live].contiguous(), "conv_pool")
+
+
+# --- what no kernel does is refused before the first launch ---------------------------------------------------------
+
+TWO = Heads(1, 2)
+UPDATE = "fused_sigmoid_gating_delta_rule_update"
+TOKENS = {"gdn_prefill": {"lens": [3, 66]}, "gdn_decode": {"batch": 2}, "gdn_verify": {"batch": 2, "drafts": 3}}
+
+
+def layer_call(op, heads=TWO, **options):
+    """Arguments of ``op`` with windows as an NPU keeps them and everything that it writes NaN."""
+    problem = fused_layer("cpu", heads, ids=[3, 0], **(TOKENS[op] | {"act": BF16, "conv": BF16} | options))
+    call = problem.tokens | problem.rows | problem.layer.kwargs()
+    call |= {"conv_pool": problem.conv.mT.contiguous().mT, "ssm_pool": problem.ssm}
+    if op == "gdn_verify":
+        call |= {
+            "intermediate_ssm": torch.full((2, 3, *problem.ssm.shape[1:]), torch.nan, dtype=problem.ssm.dtype),
+            "intermediate_conv_window": torch.full((2, 3, 3, heads.conv_dim), torch.nan, dtype=BF16).mT,
+            "intermediate_state_indices": torch.tensor([1, 0], dtype=torch.int32),
+        }
+    return call
+
+
+def to(dtype, *names):
+    return lambda call: {name: call[name].to(dtype) for name in names}
+
+
+PARTS = {
+    "gdn_prefill": {"conv": "causal_conv1d", "gates": "gdn_gating", "rule": "chunk_gated_delta_rule"},
+    "gdn_decode": {"conv": "causal_conv1d_update", "gates": UPDATE, "rule": UPDATE},
+    "gdn_verify": {"conv": "causal_conv1d_update", "gates": UPDATE, "rule": UPDATE},
+}
+# What is asked for that no kernel does, and which part says so.
+UNSERVED = {
+    "state-bfloat16": ({"state": BF16}, None, "rule"),
+    "state-float16": ({"state": F16}, None, "rule"),
+    "activations-float32": ({"act": F32}, None, "conv"),
+    "heads-of-64": ({"heads": Heads(1, 2, 64, 64)}, None, "rule"),
+    "65-value-heads": ({"heads": Heads(1, 65)}, None, "gates"),
+    "A_log-bfloat16": ({}, to(BF16, "A_log"), "gates"),
+    "dt_bias-float16": ({}, to(F16, "dt_bias"), "gates"),
+    "gates-float32": ({}, to(F32, "a", "b"), "gates"),
+    "b-float16": ({}, to(F16, "b"), "gates"),
+    "weight-float32": ({}, to(F32, "conv_weight"), "conv"),
+    "bias-float32": ({}, to(F32, "conv_bias"), "conv"),
+}
+UNSERVED_DRAFTS = {
+    "tree": ({}, lambda call: {"parent_tokens": torch.tensor([[-1, 0, 0]] * 2)}, "conv"),
+    "sources-int64": ({}, to(torch.int64, "intermediate_state_indices"), "conv"),
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "options", "change", "part"),
+    [
+        pytest.param(op, *case, id=f"{op}-{name}")
+        for op in TOKENS
+        for name, case in (UNSERVED | (UNSERVED_DRAFTS if op == "gdn_verify" else {})).items()
+    ],
+)
+def test_what_a_part_does_not_serve_is_refused_before_any_writes(op, options, change, part):
+    call = layer_call(op, **options)
+    call |= change(call) if change else {}
+    before = {name: x.clone() for name, x in call.items() if isinstance(x, torch.Tensor)}
+    reset()
+    with pytest.raises(GdnUnsupportedError) as refused:
+        getattr(ops, op)(**call)
+    assert refused.value.op == PARTS[op][part]
+    for name, x in before.items():
+        assert_bit_equal(call[name], x, name)
+    assert stats() == {"calls": {}, "fallbacks": {}, "phases": {}}
+
+
+@pytest.mark.parametrize("op", ["gdn_frontend", "gdn_fold", "gdn_verify"])
+def test_operators_without_a_kernel_touch_nothing(op):
+    """Records of drafts, and the front end alone."""
+    problem = fused_layer("cpu", TWO, ids=[3, 0], batch=2, drafts=3, act=BF16, conv=BF16)
+    record = problem.nan_record(2, 3)
+    call = layer_call("gdn_prefill" if op == "gdn_frontend" else "gdn_verify")
+    match op:
+        case "gdn_frontend":
+            del call["ssm_pool"]
+        case "gdn_fold":
+            call = {name: call[name] for name in ("conv_pool", "ssm_pool", "cache_indices")}
+            call |= {"record": record, "last_steps": torch.tensor([2, 1])}
+        case _:
+            call = {name: x for name, x in call.items() if not name.startswith("intermediate")} | {"record": record}
+    before = {name: x.clone() for name, x in call.items() if isinstance(x, torch.Tensor)}
+    with pytest.raises(GdnNoKernelError) as refused:
+        getattr(ops, op)(**call)
+    assert refused.value.op == op
+    for name, x in before.items():
+        assert_bit_equal(call[name], x, name)
+    assert all(part.isnan().all() for part in record)
+
+
+@pytest.mark.parametrize("steps", [[2, 0, 1, 2], [-1, -1, 3, -(2**31)], [0, 1, 2, 2]], ids=str)
+@pytest.mark.parametrize("slots", [[3, -1, 0, 8], [-1, -1, -1, -1], [9, 2**31 - 1, 0, -2]], ids=str)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=name_of)
+def test_commit_without_a_kernel(steps, slots, index):
+    """Copies of every row that may store, and of nothing else."""
+    problem = fused_layer("cpu", TWO, batch=4, drafts=3, act=BF16, conv=BF16)
+    conv, ssm = GuardedPool(problem.conv.mT.contiguous(), "cpu"), GuardedPool(problem.ssm, "cpu", extra_pitch=96)
+    gen = torch.Generator().manual_seed(0)
+    states, windows = randn(gen, 5, 3, 2, 128, 128), randn(gen, 5, 3, 3, TWO.conv_dim, dtype=BF16)
+    sources = [4, 1, 0, 2]
+    indices = {
+        name: torch.tensor(values, dtype=index)
+        for name, values in (("cache_indices", slots), ("intermediate_state_indices", sources), ("last_steps", steps))
+    }
+    ops.gdn_commit(
+        conv_pool=conv.tensor.mT, ssm_pool=ssm.tensor, intermediate_ssm=states, intermediate_conv_window=windows.mT,
+        **indices,
+    )  # fmt: skip
+    stored = [n for n in range(4) if 0 <= slots[n] < len(problem.ssm) and 0 <= steps[n] < 3]
+    for n in stored:
+        assert_bit_equal(ssm.tensor[slots[n]], states[sources[n], steps[n]], f"state of row {n}")
+        assert_bit_equal(conv.tensor[slots[n]], windows[sources[n], steps[n]], f"window of row {n}")
+    for pool in (conv, ssm):
+        pool.assert_only_wrote([slots[n] for n in stored])

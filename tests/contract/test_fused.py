@@ -169,6 +169,25 @@ def test_strict_forbids_composition_and_touches_nothing(device, op, without_fuse
 
 
 @pytest.mark.parametrize("op", PHASES)
+def test_a_part_that_refuses_leaves_no_state_half_done(device, op, without_fused_kernels, monkeypatch):
+    part = "chunk_gated_delta_rule" if op == "gdn_prefill" else "fused_sigmoid_gating_delta_rule_update"
+
+    def refuse(*args):
+        raise GdnNoKernelError(REASON, part, "specialization")
+
+    monkeypatch.setattr(_C, part, refuse)
+    problem = problem_of(op, device)
+    conv, ssm = problem.pools()
+    problem.pools = lambda extra_pitch=0: (conv, ssm)
+    with pytest.raises(GdnNoKernelError) as refused:
+        run(problem, op)
+    assert refused.value.op == part
+    conv.assert_untouched("conv_pool")
+    ssm.assert_untouched("ssm_pool")
+    assert stats() == {"calls": {}, "fallbacks": {}, "phases": {}}
+
+
+@pytest.mark.parametrize("op", PHASES)
 def test_strict_allows_the_fused_kernel(device, op, monkeypatch):
     monkeypatch.setenv("SGLANG_GDN_STRICT", "1")
     run(problem_of(op, device), op)
