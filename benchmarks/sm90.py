@@ -637,29 +637,32 @@ def versions(rate: float) -> dict:
     }  # fmt: skip
 
 
+GROUPS: dict[str, Callable[[float, dict, bool], list[dict]]] = {
+    "decode": decode_rows,
+    "decode_extras": lambda rate, facts, _: extras_rows(rate, facts),
+    "verify": verify_rows,
+    "conv1d": lambda rate, facts, _: conv_rows(rate, facts),
+    "frontend": frontend_rows,
+    "chunk_rule": lambda _, facts, with_peers: chunk_rule_rows(facts, with_peers),
+    "prefill": prefill_rows,
+    "host": lambda _, facts, __: host_rows(facts),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--only", choices=["decode", "verify", "conv1d", "frontend", "chunk_rule", "prefill", "host"])
+    parser.add_argument("--only", choices=GROUPS)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     rate = update_rate()
     facts = versions(rate)
     print(facts, flush=True)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for name, measure in {
-        "decode": lambda: decode_rows(rate, facts, arguments.peers),
-        "decode_extras": lambda: extras_rows(rate, facts),
-        "verify": lambda: verify_rows(rate, facts, arguments.peers),
-        "conv1d": lambda: conv_rows(rate, facts),
-        "frontend": lambda: frontend_rows(rate, facts, arguments.peers),
-        "chunk_rule": lambda: chunk_rule_rows(facts, arguments.peers),
-        "prefill": lambda: prefill_rows(rate, facts, arguments.peers),
-        "host": lambda: host_rows(facts),
-    }.items():
-        if arguments.only in (None, name):
-            (arguments.output / f"{name}.json").write_text(json.dumps(measure(), indent=1) + "\n")
+    for name in [arguments.only] if arguments.only else GROUPS:
+        rows = GROUPS[name](rate, facts, arguments.peers)
+        (arguments.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
