@@ -36,14 +36,16 @@ ACTIVATION = F32
 PREFILL_ACTIVATIONS = ACTIVATIONS = [F32, BF16, F16]
 ODD_HEADS = [Heads(1, 2, 128, 64)]
 WINDOWS_BY_TOKEN = False  # windows of the convolution lie as [W-1, D] in memory, as on an NPU
+DRAFT_TREES = True  # drafts may name a parent
 
 
 def for_device(device: str) -> None:
-    global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, WINDOWS_BY_TOKEN, SMALL, TRIPLE
+    global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, WINDOWS_BY_TOKEN, DRAFT_TREES, SMALL, TRIPLE
     if device != "cpu":
         HEAD_SIZE, ACTIVATION = 128, BF16
         PREFILL_ACTIVATIONS, ODD_HEADS = [BF16, F16], []
     WINDOWS_BY_TOKEN = "npu" in device
+    DRAFT_TREES = "npu" not in device
     SMALL, TRIPLE = small(2, 4), small(2, 6)
 
 

@@ -93,6 +93,11 @@ def moved(values: dict[str, object], device: str) -> dict[str, object]:
     return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in values.items()}
 
 
+def as_windows(values: Tensor) -> Tensor:
+    """[.., D, W-1], in memory as the device wants windows."""
+    return values.mT.contiguous().mT if cases.WINDOWS_BY_TOKEN else values
+
+
 def window_pool(values: Tensor, device: str, extra_pitch: int = 0) -> GuardedPool:
     """[slots, D, W-1], in memory as the device wants windows."""
     return GuardedPool(values, device, extra_pitch, transposed=cases.WINDOWS_BY_TOKEN)

@@ -26,7 +26,7 @@ MAX_DIMS = 6
 
 
 class UnreadableError(Exception):
-    """An argument that the binding refuses, whatever the device; it has no counterpart here."""
+    """An argument that the binding refuses on every device; here it is called without one."""
 
 
 class SimulatorReportError(AssertionError):
@@ -53,7 +53,7 @@ def tensor_ref(tensor: Tensor | None) -> TensorRef:
     if tensor is not None:
         wants_gradient = tensor.requires_grad and torch.is_grad_enabled()
         if tensor.dtype not in DTYPES or not tensor.is_cpu or tensor.dim() > MAX_DIMS or wants_gradient:
-            raise UnreadableError(f"a tensor that the binding refuses: {tensor.dtype} {list(tensor.shape)}")
+            raise UnreadableError
         ref.data, ref.present, ref.ndim = tensor.data_ptr(), True, tensor.dim()
         ref.dtype = DTYPES.index(tensor.dtype)
         ref.shape[: tensor.dim()], ref.stride[: tensor.dim()] = tensor.shape, tensor.stride()
@@ -97,12 +97,10 @@ class SimulatedModule:
         self.call("chunk_gated_delta_rule", [*inputs, out, self.workspace(), *numbers])
 
     def gdn_decode(self, stream: int, *arguments: object) -> None:
-        *heads, scale, eps, _silu, _norm_silu = arguments
-        *inputs, out, layout = heads
-        if not all(isinstance(number, int) for number in inputs[:4]) or not isinstance(eps, int | float):
-            raise UnreadableError(f"numbers that the binding refuses: {inputs[:4]}, {eps}")
-        if not isinstance(scale, int | float | None):
-            raise UnreadableError(f"a number that the binding refuses: {scale}")
+        *inputs, out, layout, scale, eps, _silu, _norm_silu = arguments
+        reads_heads = all(isinstance(number, int) for number in inputs[:4])
+        if not (reads_heads and isinstance(eps, int | float) and isinstance(scale, int | float | None)):
+            raise UnreadableError
         if isinstance(out, Tensor) and out.dim() == 4 and len(out) == 1:
             out = out[0]
         self.call("gdn_decode", [*inputs, out, layout])
@@ -120,7 +118,7 @@ class SimulatedModule:
         tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
         numbers = [float(x) for x in arguments if isinstance(x, int | float)]
         if len(tensors) + len(numbers) < len(arguments):
-            raise UnreadableError(f"arguments that are neither tensors nor numbers: {arguments}")
+            raise UnreadableError
         self.library.simulator_reset()
         for index, tensor in enumerate(tensors):
             if tensor is not None and tensor.numel() > 0:

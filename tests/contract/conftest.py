@@ -21,8 +21,8 @@ def pytest_runtest_call(item: pytest.Item):
         if "on npu" not in str(error):
             raise
         pytest.skip(str(error))
-    except UnreadableError as error:
-        pytest.skip(f"the simulated NPU is called without the binding: {error}")
+    except UnreadableError:
+        pytest.skip("the simulated NPU is called without the binding, which refuses this on every device")
 
 
 @pytest.fixture(autouse=True, scope="session")

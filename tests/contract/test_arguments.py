@@ -14,7 +14,7 @@ from torch import Tensor
 import cases
 from cases import BF16, F16, F32, SMALL, Heads
 from compare import assert_bit_equal
-from problems import delta_rule, fused_layer, offsets, projections, randn, update, window_buffer
+from problems import as_windows, delta_rule, fused_layer, offsets, projections, randn, update, window_buffer
 from sglang_gdn import errors, ops
 
 FLOAT, INDEX, BOOL = "float", "index", "bool"
@@ -39,12 +39,28 @@ def index(device, *values):
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
+def conv_weights(gen, device):
+    return {
+        "weight": randn(gen, 24, 4, dtype=cases.ACTIVATION).to(device),
+        "bias": randn(gen, 24, dtype=cases.ACTIVATION).to(device),
+    }
+
+
+def parents(device):
+    """Of two rows of three drafts."""
+    return torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device)
+
+
+def tree(device):
+    return {"parent_tokens": parents(device) if cases.DRAFT_TREES else None}
+
+
 def causal_conv1d(device):
     gen = torch.Generator().manual_seed(0)
     return {
         "x": randn(gen, 7, 24, dtype=cases.ACTIVATION).to(device),
-        "weight": randn(gen, 24, 4).to(device), "bias": randn(gen, 24).to(device),
-        "query_start_loc": offsets([4, 3]).to(device), "conv_pool": randn(gen, 9, 24, 3).to(device),
+        **conv_weights(gen, device),
+        "query_start_loc": offsets([4, 3]).to(device), "conv_pool": as_windows(randn(gen, 9, 24, 3).to(device)),
         "cache_indices": index(device, 3, 0), "has_initial_state": torch.tensor([True, False], device=device),
         "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
         "out": torch.full((7, 24), torch.nan, dtype=cases.ACTIVATION, device=device),
@@ -53,12 +69,11 @@ def causal_conv1d(device):
 
 def causal_conv1d_update(device):
     gen = torch.Generator().manual_seed(0)
-    pool = randn(gen, 9, 24, 3).to(device)
+    pool = as_windows(randn(gen, 9, 24, 3).to(device))
     return {
         "x": randn(gen, 2, 3, 24, dtype=cases.ACTIVATION).to(device),
-        "weight": randn(gen, 24, 4).to(device), "bias": randn(gen, 24).to(device),
-        "conv_pool": pool, "cache_indices": index(device, 3, 0),
-        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
+        **conv_weights(gen, device),
+        "conv_pool": pool, "cache_indices": index(device, 3, 0), **tree(device),
         "intermediate_conv_window": window_buffer(4, 3, pool, False), "intermediate_state_indices": index(device, 3, 1),
         "disable_state_update": True,
         "out": torch.full((2, 3, 24), torch.nan, dtype=cases.ACTIVATION, device=device),
@@ -68,7 +83,8 @@ def causal_conv1d_update(device):
 def gdn_gating(device):
     gen = torch.Generator().manual_seed(0)
     shapes = {"A_log": (4,), "a": (7, 4), "b": (7, 4), "dt_bias": (4,)}
-    return {name: randn(gen, *shape).to(device) for name, shape in shapes.items()}
+    dtypes = {"a": cases.ACTIVATION, "b": cases.ACTIVATION}
+    return {name: randn(gen, *shape, dtype=dtypes.get(name, F32)).to(device) for name, shape in shapes.items()}
 
 
 def chunk_gated_delta_rule(device):
@@ -83,8 +99,7 @@ def chunk_gated_delta_rule(device):
 def fused_sigmoid_gating_delta_rule_update(device):
     problem = update(device, SMALL, 2, 3, ids=[3, 0])
     return problem.args | {
-        "ssm_pool": problem.ssm, "disable_state_update": True,
-        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
+        "ssm_pool": problem.ssm, "disable_state_update": True, **tree(device),
         "intermediate_ssm": torch.full((4, 3, *problem.ssm.shape[1:]), torch.nan, device=device),
         "intermediate_state_indices": index(device, 3, 1), "out": torch.full_like(problem.args["v"], torch.nan),
     }  # fmt: skip
@@ -92,14 +107,14 @@ def fused_sigmoid_gating_delta_rule_update(device):
 
 def layer_call(problem, *out_shape):
     return problem.tokens | problem.rows | problem.layer.kwargs() | {
-        "conv_pool": problem.conv, "ssm_pool": problem.ssm, "out": problem.nan_out(*out_shape)
+        "conv_pool": as_windows(problem.conv), "ssm_pool": problem.ssm, "out": problem.nan_out(*out_shape)
     }  # fmt: skip
 
 
 def gdn_frontend(device):
     problem = fused_layer(device, SMALL, lens=[4, 3], ids=[3, 0], initial=[True, False])
     return problem.tokens | problem.rows | problem.layer.kwargs() | {
-        "conv_pool": problem.conv, "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
+        "conv_pool": as_windows(problem.conv), "track_slots": index(device, 7, -1), "track_lens": index(device, 4, 0),
         "out": torch.full_like(problem.tokens["mixed_qkv"], torch.nan),
     }  # fmt: skip
 
@@ -130,9 +145,7 @@ def gdn_decode_of_projections(device):
 
 def gdn_verify(device):
     problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
-    return layer_call(problem, 2, 3) | intermediate(device, problem) | {
-        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device)
-    }  # fmt: skip
+    return layer_call(problem, 2, 3) | intermediate(device, problem) | tree(device)
 
 
 def intermediate(device, problem):
@@ -146,7 +159,7 @@ def intermediate(device, problem):
 def gdn_commit(device):
     problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
     return intermediate(device, problem) | {
-        "conv_pool": problem.conv, "ssm_pool": problem.ssm, "cache_indices": problem.rows["cache_indices"],
+        "conv_pool": as_windows(problem.conv), "ssm_pool": problem.ssm, "cache_indices": problem.rows["cache_indices"],
         "last_steps": index(device, 2, 0),
     }  # fmt: skip
 
@@ -161,10 +174,9 @@ def record(problem, *shape):
 def gdn_fold(device):
     problem = fused_layer(device, SMALL, batch=2, drafts=3, ids=[3, 0])
     return {
-        "conv_pool": problem.conv[None], "ssm_pool": problem.ssm[None], "record": record(problem, 1, 2, 3),
+        "conv_pool": as_windows(problem.conv)[None], "ssm_pool": problem.ssm[None], "record": record(problem, 1, 2, 3),
         "cache_indices": problem.rows["cache_indices"], "last_steps": index(device, 2, 0),
-        "parent_tokens": torch.tensor([[-1, 0, 0]] * 2, dtype=torch.int32, device=device),
-        "track_slots": index(device, 7, -1), "track_steps": index(device, 1, 1),
+        "track_slots": index(device, 7, -1), "track_steps": index(device, 1, 1), **tree(device),
     }  # fmt: skip
 
 
@@ -288,7 +300,7 @@ def every_second(x: Tensor) -> Tensor:
 
 def transposed(x: Tensor) -> Tensor:
     """The same values with the last two dimensions swapped in memory."""
-    return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    return x.mT.contiguous().mT if x.is_contiguous() else x.contiguous()
 
 
 def wrong_values(rule: Rule):
@@ -357,7 +369,7 @@ def test_the_valid_call_runs(device, op):
 @pytest.mark.parametrize(("op", "argument", "corrupt", "error"), list(all_wrong_calls()))
 def test_wrong_tensor(device, op, argument, corrupt, error):
     call = VALID[op](device)
-    call[argument] = corrupt(call[argument])
+    call[argument] = corrupt(parents(device) if argument == "parent_tokens" else call[argument])
     refused(op, call, argument, error)
 
 
@@ -487,7 +499,7 @@ class TestLayer:
         """[.., K, V] where [.., V, K] is wanted is seen whenever K and V differ."""
         size = {"gdn_prefill": {"lens": [4]}, "gdn_decode": {"batch": 1}, "gdn_verify": {"batch": 1, "drafts": 3}}[op]
         problem = fused_layer(device, Heads(2, 4, 64, 128), **size)
-        call = problem.tokens | problem.rows | problem.layer.kwargs() | {"conv_pool": problem.conv}
+        call = problem.tokens | problem.rows | problem.layer.kwargs() | {"conv_pool": as_windows(problem.conv)}
         if op == "gdn_verify":
             call |= intermediate(device, problem)
         call["ssm_pool"] = problem.ssm.transpose(-1, -2).contiguous()
@@ -499,7 +511,7 @@ def test_unsupported_head_size_is_an_error_and_not_silence(device):
     problem = delta_rule(device, Heads(1, 1, 12, 12), [5])
     call = problem.args | {"ssm_pool": problem.ssm, "out": torch.full_like(problem.args["v"], torch.nan)}
     before = call["out"].clone()
-    with pytest.raises(errors.GdnNoKernelError, match=r"chunk_gated_delta_rule.*head_k_dim"):
+    with pytest.raises(errors.GdnNoKernelError, match=r"(?s)chunk_gated_delta_rule.*head_k_dim"):
         ops.chunk_gated_delta_rule(**call)
     assert_bit_equal(call["out"], before, "out")
 
@@ -568,12 +580,13 @@ def test_state_layout(device):
 
 @pytest.mark.parametrize("op", ["causal_conv1d_update", "fused_sigmoid_gating_delta_rule_update"])
 def test_a_tree_has_no_state_to_commit(device, op):
-    refused(op, VALID[op](device) | {"disable_state_update": False}, "parent_tokens", errors.GdnValueError)
+    call = VALID[op](device) | {"disable_state_update": False, "parent_tokens": parents(device)}
+    refused(op, call, "parent_tokens", errors.GdnValueError)
 
 
 @pytest.mark.parametrize("op", ["causal_conv1d_update", "gdn_verify"])
 def test_a_tree_needs_windows_of_their_own(device, op):
-    call = VALID[op](device)
+    call = VALID[op](device) | {"parent_tokens": parents(device)}
     call["intermediate_conv_window"] = window_buffer(4, 3, call["conv_pool"], True)
     refused(op, call, "intermediate_conv_window", errors.GdnValueError)
 
