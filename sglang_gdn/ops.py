@@ -682,9 +682,11 @@ def gdn_decode(
             _scale(op, scale, head_k_dim), True, False,
         ),
     )  # fmt: skip
-    if norm_weight is not None:
+    if norm_weight is not None and ssm_pool.shape[0] > 0:
         assert z is not None
-        _normalise(out, z, norm_weight, norm_eps, norm_activation, cache_indices)
+        rounded = out.dtype != torch.float32
+        o = _outputs(ssm_pool, cache_indices, q[:, 0], _scale(op, scale, head_k_dim)) if rounded else out
+        _normalise(o, z, norm_weight, norm_eps, norm_activation, cache_indices, out)
     return out
 
 
@@ -1037,12 +1039,22 @@ def _copy_steps(pools: Sequence[tuple[Tensor, Tensor]], slots: Tensor, sources: 
         pool[slots] = torch.where(stores.any(), buffer[sources, steps], pool[slots])
 
 
-def _normalise(o: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, cache_indices: Tensor) -> None:
-    """The gated norm of ``gdn_decode`` in place on ``[.., N, HV, V]``; zeros where a row has no slot."""
+def _outputs(ssm_pool: Tensor, cache_indices: Tensor, q: Tensor, scale: float) -> Tensor:
+    """``scale * S q`` ``[N, HV, V]`` float32 of new states and ``q`` ``[N, H, K]``. Rows without a slot: undefined."""
+    q = q.float()
+    q = q * torch.rsqrt(q.square().sum(-1, keepdim=True) + 1e-6)
+    q = q.repeat_interleave(ssm_pool.shape[1] // q.shape[1], dim=1)
+    states = ssm_pool[cache_indices.long().clamp(0, ssm_pool.shape[0] - 1)].float()
+    return scale * (states * q.unsqueeze(2)).sum(-1)  # a batched product could depend on the batch
+
+
+def _normalise(
+    o: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, cache_indices: Tensor, out: Tensor
+) -> None:
+    """The gated norm of ``gdn_decode`` on float32 ``[.., N, HV, V]``; zeros where a row has no slot."""
     gate = torch.nn.functional.silu(z.float()) if activation == "silu" else torch.sigmoid(z.float())
-    x = o.float()
-    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float() * gate
-    o.copy_(torch.where((cache_indices >= 0)[:, None, None], x, 0.0))
+    o = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + eps) * weight.float() * gate
+    out.copy_(torch.where((cache_indices >= 0)[:, None, None], o, 0.0))
 
 
 def _dense_states(op: str, q: Tensor, v: Tensor, rows: int, initial_state: Tensor | None, state_layout: str) -> Tensor:

@@ -33,19 +33,23 @@ class Heads:
 # float32 say more per second there. conftest.py calls `for_device` before the tests are imported.
 HEAD_SIZE = 64
 ACTIVATION = F32
-PREFILL_ACTIVATIONS = ACTIVATIONS = [F32, BF16, F16]
+STATES = SERVED_STATES = [F32, BF16, F16]
+PREFILL_ACTIVATIONS = DECODE_ACTIVATIONS = ACTIVATIONS = [F32, BF16, F16]
 ODD_HEADS = [Heads(1, 2, 128, 64)]
+ODD_DECODE_HEADS = [Heads(1, 2, 64, 128)]
 WINDOWS_BY_TOKEN = False  # windows of the convolution lie as [W-1, D] in memory, as on an NPU
 DRAFT_TREES = True  # drafts may name a parent
 
 
 def for_device(device: str) -> None:
-    global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, WINDOWS_BY_TOKEN, DRAFT_TREES, SMALL, TRIPLE
+    global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, SMALL, TRIPLE
+    global DECODE_ACTIVATIONS, SERVED_STATES, ODD_DECODE_HEADS, WINDOWS_BY_TOKEN, DRAFT_TREES
     if device != "cpu":
         HEAD_SIZE, ACTIVATION = 128, BF16
         PREFILL_ACTIVATIONS, ODD_HEADS = [BF16, F16], []
-    WINDOWS_BY_TOKEN = "npu" in device
-    DRAFT_TREES = "npu" not in device
+    if "npu" in device:
+        DECODE_ACTIVATIONS, SERVED_STATES, ODD_DECODE_HEADS = [BF16, F16], [F32], []
+        WINDOWS_BY_TOKEN, DRAFT_TREES = True, False
     SMALL, TRIPLE = small(2, 4), small(2, 6)
 
 
@@ -97,7 +101,6 @@ ID_PATTERNS = {
     "all-pads": [-1, -1, -1, -1],
 }
 
-STATES = [F32, BF16, F16]
 INDEX_DTYPES = [torch.int32, torch.int64]
 GATES = ["model", "none", "half-none", "forget", "beta-0", "beta-1"]
 EXTRA_PITCH = [0, 96, 16384]

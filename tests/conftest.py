@@ -16,7 +16,12 @@ CPU_ONLY = {
     "cpu_threads": "set_num_threads only concerns the CPU kernels",
     "cpu_isas": "only the CPU kernels are built for several instruction sets",
 }
-NPU_LACKS = CPU_ONLY | {"fused_kernels": "fused operators are composed of the Ascend kernels"}
+NPU_LACKS = CPU_ONLY | {
+    "fused_kernels": "fused operators are composed of the Ascend kernels",
+    "frontend": "gdn_frontend has no Ascend kernel",
+    "draft_trees": "the Ascend kernels take chains of drafts",
+    "draft_records": "the Ascend kernels store the state after every draft",
+}
 SIMULATED_LACKS = NPU_LACKS | {"cpu_kernels": "tensors of the CPU are those of the simulated NPU"}
 LACKS = {"cpu": {}, "cuda": CPU_ONLY, "npu": NPU_LACKS, SIMULATED_NPU: SIMULATED_LACKS}
 

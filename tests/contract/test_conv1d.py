@@ -314,6 +314,7 @@ def test_update_equals_prefill_bit_for_bit(device):
     assert_bit_equal(updated.storage, prefilled.storage, "conv_pool")
 
 
+@pytest.mark.needs("draft_trees")
 @pytest.mark.parametrize("width", cases.CONV_WIDTHS)
 @pytest.mark.parametrize("act", [F32, BF16], ids=name_of)
 def test_update_of_a_tree(device, width, act):

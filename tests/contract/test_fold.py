@@ -12,6 +12,8 @@ from problems import assert_rows, fused_layer
 from sglang_gdn import ops
 from tolerances import fused_state_limit, limit
 
+pytestmark = pytest.mark.needs("draft_records")
+
 TREES = {
     "chain": [-1, 0, 1, 2, 3, 4],
     "two-branches": [-1, 0, 0, 1, 2, 2],

@@ -11,6 +11,8 @@ from compare import assert_bit_equal
 from problems import Frontend, fused_layer, offsets
 from sglang_gdn import ops
 
+pytestmark = pytest.mark.needs("frontend")
+
 LENS = [9, 0, 1, 2, 3, 70]
 
 

@@ -117,7 +117,6 @@ def test_composed_decode_passes_every_option_on(device, layout, activation, act,
     composed = problem.decode(**options)
     assert_bit_equal(composed.ssm.storage, fused.ssm.storage, "ssm_pool")
     assert_bit_equal(composed.conv.storage, fused.conv.storage, "conv_pool")
-    # o is rounded once more before its norm
     assert_close(composed.o, fused.o.double(), limit(device, "decode_o", act), "o")
     assert_zero(composed.o[1], "o of padding")
 

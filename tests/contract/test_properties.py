@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cases import (
-    ACTIVATIONS,
     BF16,
     CONV_WIDTHS,
+    DECODE_ACTIVATIONS,
     F16,
     F32,
     GATES,
@@ -19,7 +20,7 @@ from cases import (
     ODD_HEADS,
     PREFILL_ACTIVATIONS,
     QWEN,
-    STATES,
+    SERVED_STATES,
     Heads,
     small,
 )  # fmt: skip
@@ -55,9 +56,11 @@ def batches(draw) -> Batch:
     return Batch(lens, ids, draw(st.lists(st.booleans(), min_size=len(lens), max_size=len(lens))))
 
 
-dtypes = st.fixed_dictionaries({"act": st.sampled_from(ACTIVATIONS), "state": st.sampled_from(STATES)})
+dtypes = st.fixed_dictionaries(
+    {"act": st.sampled_from(DECODE_ACTIVATIONS), "state": st.sampled_from(SERVED_STATES)}
+)  # fmt: skip
 prefill_dtypes = st.fixed_dictionaries(
-    {"act": st.sampled_from(PREFILL_ACTIVATIONS), "state": st.sampled_from(STATES)}
+    {"act": st.sampled_from(PREFILL_ACTIVATIONS), "state": st.sampled_from(SERVED_STATES)}
 )  # fmt: skip
 
 
@@ -87,6 +90,7 @@ def test_layer_prefill_is_close_to_the_oracle(device, batch, heads, dtype, width
     problem.check_prefill(problem.prefill(), problem.expected_prefill())
 
 
+@pytest.mark.needs("frontend")
 @examples
 @given(
     batch=batches(), heads=st.sampled_from([Heads(1, 1), Heads(1, 3), Heads(2, 4), Heads(1, 2, 64, 128)]),
@@ -186,6 +190,7 @@ def test_a_cut_between_chunks_changes_nothing(device, heads, act, chunks, tail, 
     assert_bit_equal(second.conv.tensor, whole.conv.tensor, "conv_pool")
 
 
+@pytest.mark.needs("draft_trees")
 @examples
 @given(heads=HEADS, dtype=dtypes, data=st.data(), seed=st.integers(0, 1000))
 def test_any_tree_equals_its_paths(device, heads, dtype, data, seed):
@@ -206,6 +211,7 @@ def test_any_tree_equals_its_paths(device, heads, dtype, data, seed):
         assert_bit_equal(tree.intermediate_conv[0, t], chain.intermediate_conv[0, -1], f"window after token {t}")
 
 
+@pytest.mark.needs("draft_records")
 @examples
 @given(heads=HEADS, dtype=dtypes, data=st.data(), seed=st.integers(0, 1000))
 def test_any_recorded_tree_equals_its_paths(device, heads, dtype, data, seed):

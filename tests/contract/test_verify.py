@@ -95,6 +95,7 @@ def test_overlapping_windows(device, width):
     check(fused_layer(device, SMALL, batch=3, drafts=5, width=width, conv=BF16), 4, [3, 0, 1], overlapping=True)
 
 
+@pytest.mark.needs("draft_trees")
 @pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("act", [F32, BF16], ids=name_of)
 @pytest.mark.parametrize("index_dtype", cases.INDEX_DTYPES, ids=name_of)
@@ -103,6 +104,7 @@ def test_trees(device, parents, act, index_dtype):
     check(fused_layer(device, SMALL, batch=3, drafts=6, act=act, conv=act, ids=[0, -1, 4]), 3, [2, 1, 0], tree)
 
 
+@pytest.mark.needs("draft_trees")
 def test_a_chain_given_as_a_tree_is_the_same_bit_for_bit(device):
     problem = fused_layer(device, SMALL, batch=2, drafts=6)
     chain = problem.verify(2, [0, 1])
@@ -237,6 +239,7 @@ def test_commit_slots(device, ids, state):
         pool.assert_only_wrote(written, "pool")
 
 
+@pytest.mark.needs("draft_trees")
 def test_commit_of_a_branch_of_a_tree(device):
     """Tokens 0, 2, 4 are one branch; committing step 4 equals feeding exactly these three."""
     problem = fused_layer(device, SMALL, batch=1, drafts=6)
