@@ -26,14 +26,13 @@ def main() -> int:
     lower.add_argument("--check", action="store_true", help="write nothing; fail if a committed file differs")
     lower.add_argument("--output", type=Path, default=Path("csrc/ascend/generated"))
     lower.add_argument("--cache", type=Path, default=Path("build/ascend/lowered"))
-    lower.add_argument("--package", default="gdn_aot.kernels.ascend", help="where the kernels are")
     options = parser.parse_args()
     try:
         if options.command == "setup-generator":
             set_up()
         else:
             act = check_kernels if options.check else compile_kernels
-            act(options.kernels, options.device, options.output, options.cache, options.package)
+            act(options.kernels, options.device, options.output, options.cache)
     except (CompileError, GeneratorError, SourceError) as error:
         print(f"gdn_aot: {error}", file=sys.stderr)
         return 1

@@ -60,8 +60,8 @@ def generated_files(
     return files, entries
 
 
-def selected(names: Sequence[str] | None, package: str) -> dict[str, type[Kernel]]:
-    kernels = registered_kernels(package)
+def selected(names: Sequence[str] | None) -> dict[str, type[Kernel]]:
+    kernels = registered_kernels()
     unknown = set(names or ()) - kernels.keys()
     if unknown:
         raise CompileError(f"kernels must be among {', '.join(kernels)}; got {', '.join(sorted(unknown))}")
@@ -80,14 +80,12 @@ def belongs_to(name: str, kernel: str, others: Sequence[str]) -> bool:
     )
 
 
-def compile_kernels(
-    names: Sequence[str] | None, device: str, output: Path, cache: Path, package: str = "gdn_aot.kernels.ascend"
-) -> None:
+def compile_kernels(names: Sequence[str] | None, device: str, output: Path, cache: Path) -> None:
     """Writes the selected kernels' files; those of the others stay."""
-    kernels = selected(names, package)
+    kernels = selected(names)
     files, entries = generated_files(kernels, device, cache)
     output.mkdir(parents=True, exist_ok=True)
-    everything = list(registered_kernels(package))
+    everything = list(registered_kernels())
     for path in output.glob("*.[ch]pp"):
         if path.name not in files and any(belongs_to(path.name, kernel, everything) for kernel in kernels):
             path.unlink()
@@ -97,15 +95,13 @@ def compile_kernels(
     write_if_changed(output / "manifest.json", manifest.render(kept | entries))
 
 
-def check_kernels(
-    names: Sequence[str] | None, device: str, output: Path, cache: Path, package: str = "gdn_aot.kernels.ascend"
-) -> None:
+def check_kernels(names: Sequence[str] | None, device: str, output: Path, cache: Path) -> None:
     """Compares byte for byte.
 
     Raises:
         CompileError: names the files that differ, are missing or should not be there.
     """
-    kernels = selected(names, package)
+    kernels = selected(names)
     files, entries = generated_files(kernels, device, cache)
     if not names:
         files["manifest.json"] = manifest.render(entries)

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
+from gdn_aot.kernels import ascend
+
 
 class DType(StrEnum):
     """Element types; the value is the name that TileLang, torch and the manifest use."""
@@ -80,10 +82,10 @@ def register_kernel(kernel: type[Kernel]) -> type[Kernel]:
     return kernel
 
 
-def registered_kernels(package: str = "gdn_aot.kernels.ascend") -> dict[str, type[Kernel]]:
-    """Kernels by name, after importing every module of ``package``."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        importlib.import_module(f"{package}.{module.name}")
+def registered_kernels() -> dict[str, type[Kernel]]:
+    """Kernels by name, after importing every module of ``gdn_aot.kernels.ascend``."""
+    for module in pkgutil.iter_modules(ascend.__path__):
+        importlib.import_module(f"{ascend.__name__}.{module.name}")
     return dict(sorted(_KERNELS.items()))
 
 
