@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ.get("GDN_ASCEND_GENERATOR", "build/ascend/generator"))
+STAMP = FOLDER / ".complete"
+RECIPE = [Path(__file__).with_name(name) for name in ("setup.sh", "requirements.txt")]
 PACKAGES = Path(__file__).resolve().parents[2]
+UNREACHABLE = 3  # setup.sh's status
 
 
 class GeneratorError(Exception):
     """The generator is not set up, or ended early."""
 
 
+class GeneratorUnreachableError(GeneratorError):
+    """This machine cannot fetch the generator: it is not Debian, or there is no network."""
+
+
+def recipe() -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in RECIPE)).hexdigest()
+
+
+def is_set_up() -> bool:
+    return STAMP.exists() and STAMP.read_text() == recipe()
+
+
 def set_up() -> None:
-    subprocess.run([Path(__file__).parent / "setup.sh", FOLDER], check=True)
+    """Into ``FOLDER``, unless it is there.
+
+    Raises:
+        GeneratorUnreachableError: the package registries cannot be reached from here, with the reason.
+        GeneratorError: anything else went wrong.
+    """
+    if is_set_up():
+        return
+    done = subprocess.run([RECIPE[0], FOLDER, sys.executable], stderr=subprocess.PIPE, text=True)
+    if done.returncode == UNREACHABLE:
+        raise GeneratorUnreachableError(f"no generator: {done.stderr.splitlines()[-1]}")
+    if done.returncode != 0:
+        raise GeneratorError(f"setup.sh ended with status {done.returncode}:\n{done.stderr}")
+    STAMP.write_text(recipe())
 
 
 def interpreter() -> tuple[list[str], dict[str, str]]:
     """Command and environment of the generator's Python."""
+    if not is_set_up():
+        raise GeneratorError("no generator, or an older one: run `python -m gdn_aot setup-generator` first")
     root, site = FOLDER.resolve() / "root", FOLDER.resolve() / "site"
     python = root / "usr/bin/python3.11"
-    if not python.exists():
-        raise GeneratorError("no generator: run `python -m gdn_aot setup-generator` first")
-    emulator = [] if platform.machine() == "aarch64" else ["qemu-aarch64-static", "-L", str(root)]
+    emulated = platform.machine() != "aarch64"
+    emulator = [str(FOLDER.resolve() / "emulator/qemu-aarch64-static"), "-L", str(root)] if emulated else []
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONHOME": str(root / "usr"),
