@@ -1,9 +1,9 @@
 # make test    lint, build with warnings as errors, all tests; faults put into the CPU kernels, one by one, must be noticed
-# make test-kernels, make test-front  the two halves of its tests
+# make test-kernels, make test-front, make test-generator  the parts of its tests
 # make demo    serve a small hybrid model on the CPU and show prefix reuse
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
-# make ascend-check  lower the Ascend kernels again from their TileLang source and compare; on Debian, as root
+# make ascend-check  lower the Ascend kernels again for every device and compare; on Debian
 # make ascend-contract  the contract suite on the simulator of the Ascend kernels; a quarter of an hour
 # make ascend-report  bytes, launches and needless synchronisations of the Ascend kernels on the simulator
 # make lint    what `make test` checks before it builds
@@ -26,7 +26,6 @@ ENVIRONMENT := $(VENV)/.environment.stamp
 INSTALLED := $(VENV)/.installed.stamp
 WHEEL := dist/.wheel.stamp
 PEERS := build/peers/.stamp
-ACL_HEADERS := build/ascend/acl/.stamp
 # What the contract suite asks of operators that the Ascend kernels serve, and what of it takes a minute.
 ASCEND_CONTRACT := $(addprefix tests/contract/test_,prefill.py decode.py conv1d.py gating.py layouts.py slots.py \
   state.py determinism.py verify.py fused.py)
@@ -38,7 +37,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test test-kernels test-front demo bench wheel ascend-check ascend-contract ascend-report lint clean
+.PHONY: help test test-kernels test-front test-generator demo bench wheel ascend-check ascend-contract ascend-report lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -75,31 +74,25 @@ lint: $(ENVIRONMENT)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
-# Both halves at once: each leaves a core idle while it compiles one file or waits for a server. Their lines come mixed.
+# Parts at once: each leaves a core idle while it compiles one file or waits for a server. Their lines come mixed.
 test: lint $(INSTALLED)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-kernels test-front
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=line test-kernels test-front test-generator
 
 test-kernels: $(INSTALLED)
-	$(BIN)/pytest tests/ascend tests/contract tests/mutations
+	$(BIN)/pytest -m "not generator" tests/ascend tests/contract tests/mutations
 	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT) -k "$(ASCEND_CONTRACT_SAMPLE)"
 
 test-front: $(INSTALLED)
 	$(BIN)/pytest tests/integrations tests/packaging tests/serving
 
-$(ACL_HEADERS): tests/ascend/acl_headers.txt | $(BIN)/python
-	rm -rf $(@D)
-	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-	  --python-version 3.11 --platform manylinux_2_28_x86_64 --dest $(@D) -r $<
-	cd $(@D) && $(abspath $(BIN))/python -c \
-	  'import glob, zipfile; z = zipfile.ZipFile(glob.glob("*.whl")[0]); \
-	  z.extractall(members=[n for n in z.namelist() if "/third_party/acl/inc/" in n])'
-	rm $(@D)/*.whl
-	touch $@
+test-generator: $(INSTALLED)
+	nice $(BIN)/pytest -m generator tests/ascend
 
-ascend-check: $(INSTALLED) $(ACL_HEADERS)
+ascend-check: $(INSTALLED)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
-	PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device a2 --check
-	$(BIN)/pytest tests/ascend/test_example.py tests/ascend/test_acl.py
+	for device in a2 a3; do \
+	  PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device $$device --check; done
+	$(BIN)/pytest tests/ascend/test_generator.py tests/ascend/test_example.py tests/ascend/test_acl.py
 
 ascend-contract: $(INSTALLED)
 	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT)

@@ -3,7 +3,17 @@ from __future__ import annotations
 import pytest
 
 from ascend import simulated
+from gdn_aot.generator.run import GeneratorUnreachableError, set_up
 from sglang_gdn import ops
+
+
+@pytest.fixture(scope="session")
+def generator() -> None:
+    """Installs the generator of the Ascend kernels if it is not there."""
+    try:
+        set_up()
+    except GeneratorUnreachableError as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,7 @@ def test_swapped_and_mistyped_tensors_are_refused():
 
 
 def test_committed_files_are_those_of_the_manifest():
-    """And are generated from the kernels as they are now: `make ascend-check` lowers them again."""
+    """And are generated from the kernels as they are now: `test_generator.py` lowers them again."""
     content = json.loads((GENERATED / "manifest.json").read_text())
     assert content["schema"] == manifest.SCHEMA
     assert content["tools"] == manifest.tool_versions()

@@ -20,9 +20,7 @@ EXAMPLE = simulated.ROOT / "examples/ascend_kernel"
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory) -> Path:
-    if not (simulated.ROOT / FOLDER / ".complete").exists():
-        pytest.skip("the generator is not installed: make ascend-check")
+def repository(generator, tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("repository")
     for folder in ("cmake", "csrc", "python", "tests/ascend", "examples/ascend_kernel"):
         shutil.copytree(
@@ -40,6 +38,7 @@ def commands() -> list[str]:
     return blocks[0].strip().splitlines()
 
 
+@pytest.mark.generator
 def test_three_steps(repository, monkeypatch):
     shutil.copy(EXAMPLE / "scaled_add.py", repository / "python/gdn_aot/kernels/ascend")
     environment = os.environ | {
