@@ -92,7 +92,7 @@ ascend-check: $(INSTALLED)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
 	for device in a2 a3; do \
 	  PYTHONPATH=python $(BIN)/python -m gdn_aot compile-kernels --target ascend --device $$device --check; done
-	$(BIN)/pytest tests/ascend/test_generator.py tests/ascend/test_example.py tests/ascend/test_acl.py
+	$(BIN)/pytest $(addprefix tests/ascend/test_,generator.py example.py pto.py acl.py)
 
 ascend-contract: $(INSTALLED)
 	$(BIN)/pytest --device simulated-npu $(ASCEND_CONTRACT)
