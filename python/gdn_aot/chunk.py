@@ -220,6 +220,13 @@ def store_lower(out, matrix):
 
 
 @T.macro
+def store_lower_pair(out, parts):
+    """Both parts of such a matrix."""
+    store_lower(out, parts)
+    store_lower(tile.at(out, SQUARE), tile.at(parts, SQUARE))
+
+
+@T.macro
 def load_lower(matrix, src):
     tile.vector_barrier()
     tile.load(matrix, src, C // 2, C, rows=C // 2, max_rows=C // 2, pitch=C)
@@ -253,6 +260,12 @@ def operand_rows(matrices: int) -> int:
 
 def operand(buffer, number: int):
     return tile.at(buffer, BLOCK * BLOCK + number * SQUARE)
+
+
+@T.macro
+def load_tokens(dst, src, pitch, count):
+    """A chunk of ``count`` tokens, or of C if there are more, as an operand."""
+    tile.load_operand(dst, src, C, D, pitch, tile.smaller(C, count))
 
 
 @T.macro
@@ -303,6 +316,13 @@ def multiply_weights(sums, weights, new):
 def keep_tokens(dst, sums):
     """C tokens in L0C as an operand of later products, which wait for every store out of L0C before them."""
     tile.keep_product(dst, sums, C, D)
+
+
+@T.macro
+def keep_multiplied(dst, sums, pair, tokens):
+    """``dst = pair tokens``, rounded, as an operand."""
+    multiply_tokens(sums, pair, tokens, False)
+    keep_tokens(dst, sums)
 
 
 @T.macro

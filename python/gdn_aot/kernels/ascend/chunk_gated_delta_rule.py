@@ -202,8 +202,7 @@ class ChunkGatedDeltaRule:
                                         chunk.load_lower_pair(
                                             chunk.operand(matrices_l1, ERASE), tile.at(erase, place * (2 * SQUARE))
                                         )
-                                        chunk.multiply_tokens(tokens_l0, chunk.operand(matrices_l1, ERASE), k_l1, False)
-                                        chunk.keep_tokens(w_l1, tokens_l0)
+                                        chunk.keep_multiplied(w_l1, tokens_l0, chunk.operand(matrices_l1, ERASE), k_l1)
                                         if stop_after < OUTPUTS:
                                             tile.store_product(tile.at(w, place * TOKENS), tokens_l0, C, D, D)
                                     if stop_after >= STATES:
@@ -211,33 +210,31 @@ class ChunkGatedDeltaRule:
                                             chunk.operand(matrices_l1, KEY_FACTORS),
                                             tile.at(diagonal_space, (side * 2 + KEYS) * (2 * DIAGONAL)),
                                         )
-                                        chunk.multiply_tokens(
-                                            tokens_l0, chunk.operand(matrices_l1, KEY_FACTORS), k_l1, False
+                                        chunk.keep_multiplied(
+                                            key_l1, tokens_l0, chunk.operand(matrices_l1, KEY_FACTORS), k_l1
                                         )
-                                        chunk.keep_tokens(key_l1, tokens_l0)
                                         chunk.keep_rest(tile.at(key_l1, TOKENS), tokens_l0, key_l1, negative_identity)
                                     if stop_after >= OUTPUTS:
                                         chunk.load_diagonal(
                                             chunk.operand(matrices_l1, QUERY_FACTORS),
                                             tile.at(diagonal_space, (side * 2 + QUERIES) * (2 * DIAGONAL)),
                                         )
-                                        chunk.multiply_tokens(
-                                            tokens_l0, chunk.operand(matrices_l1, QUERY_FACTORS), q_l1, False
+                                        chunk.keep_multiplied(
+                                            query_l1, tokens_l0, chunk.operand(matrices_l1, QUERY_FACTORS), q_l1
                                         )
-                                        chunk.keep_tokens(query_l1, tokens_l0)
                                 if c * C < length:
-                                    tile.load_operand(
-                                        k_l1, tile.at(k, (first + C) * k_pitch + head // ratio * k_head_pitch), C, D,
-                                        k_pitch, tile.smaller(C, length - c * C),
+                                    chunk.load_tokens(
+                                        k_l1, tile.at(k, (first + C) * k_pitch + head // ratio * k_head_pitch), k_pitch,
+                                        length - c * C,
                                     )  # fmt: skip
                                     tile.product(products_l0, k_l1, k_l1, C, C, D, b_transposed=True)
                                     chunk.store_lower_product(
                                         tile.at(product_space, (cid * 4 + c % 2 * 2 + KEYS) * SQUARE), products_l0
                                     )
                                     if stop_after >= OUTPUTS:
-                                        tile.load_operand(
-                                            q_l1, tile.at(q, (first + C) * q_pitch + head // ratio * q_head_pitch), C,
-                                            D, q_pitch, tile.smaller(C, length - c * C),
+                                        chunk.load_tokens(
+                                            q_l1, tile.at(q, (first + C) * q_pitch + head // ratio * q_head_pitch),
+                                            q_pitch, length - c * C,
                                         )  # fmt: skip
                                         tile.product(products_l0, q_l1, k_l1, C, C, D, b_transposed=True)
                                         chunk.store_lower_product(
@@ -253,9 +250,9 @@ class ChunkGatedDeltaRule:
                                     chunk.load_lower_pair(
                                         chunk.operand(matrices_l1, WRITE), tile.at(write, place * (2 * SQUARE))
                                     )
-                                    tile.load_operand(
-                                        v_l1, tile.at(v, first * v_pitch + head * v_head_pitch), C, D, v_pitch,
-                                        tile.smaller(C, length - (c - 1) * C),
+                                    chunk.load_tokens(
+                                        v_l1, tile.at(v, first * v_pitch + head * v_head_pitch), v_pitch,
+                                        length - (c - 1) * C,
                                     )  # fmt: skip
                                     if stop_after >= OUTPUTS:
                                         chunk.load_lower_pair(
@@ -404,10 +401,7 @@ class ChunkGatedDeltaRule:
                                                 SQUARE,
                                             )  # fmt: skip
                                             order(ready)
-                                            chunk.store_lower(tile.at(write, place * (2 * SQUARE)), results)
-                                            chunk.store_lower(
-                                                tile.at(write, place * (2 * SQUARE) + SQUARE), tile.at(results, SQUARE)
-                                            )
+                                            chunk.store_lower_pair(tile.at(write, place * (2 * SQUARE)), results)
                                             tile.vector_barrier()
                                             chunk.scale_columns(values, inverse, factors)
                                             order(stored)
@@ -417,10 +411,7 @@ class ChunkGatedDeltaRule:
                                                 SQUARE,
                                             )  # fmt: skip
                                             order(ready)
-                                            chunk.store_lower(tile.at(erase, place * (2 * SQUARE)), results)
-                                            chunk.store_lower(
-                                                tile.at(erase, place * (2 * SQUARE) + SQUARE), tile.at(results, SQUARE)
-                                            )
+                                            chunk.store_lower_pair(tile.at(erase, place * (2 * SQUARE)), results)
                                             # what keys are scaled by
                                             chunk.key_factors(
                                                 factors, tile.at(gates, c % 2 * C), gates[c % 2 * C + C - 1]
@@ -471,11 +462,7 @@ class ChunkGatedDeltaRule:
                                             tile.vector_barrier()
                                             chunk.split(results, tile.at(results, SQUARE), matrices, values, SQUARE)
                                             order(ready)
-                                            chunk.store_lower(tile.at(weight_space, side * (2 * SQUARE)), results)
-                                            chunk.store_lower(
-                                                tile.at(weight_space, side * (2 * SQUARE) + SQUARE),
-                                                tile.at(results, SQUARE),
-                                            )
+                                            chunk.store_lower_pair(tile.at(weight_space, side * (2 * SQUARE)), results)
                                     if stop_after >= KKT:
                                         tile.signal_other_cores("mte3", OPERANDS_STORED)
                                 if stop_after >= STATES:

@@ -140,10 +140,9 @@ class ChunkH:
                                         chunk.operand(matrices_l1, KEY_FACTORS),
                                         tile.at(diagonal_space, (cid * 2 + (c - 1) % 2) * (2 * DIAGONAL)),
                                     )
-                                    chunk.multiply_tokens(
-                                        tokens_l0, chunk.operand(matrices_l1, KEY_FACTORS), k_l1, False
+                                    chunk.keep_multiplied(
+                                        key_l1, tokens_l0, chunk.operand(matrices_l1, KEY_FACTORS), k_l1
                                     )
-                                    chunk.keep_tokens(key_l1, tokens_l0)
                                     chunk.keep_rest(tile.at(key_l1, TOKENS), tokens_l0, key_l1, negative_identity)
                                     chunk.multiply_tokens(
                                         tokens_l0, chunk.operand(matrices_l1, WRITE), values_l1, False
@@ -163,14 +162,14 @@ class ChunkH:
                                     chunk.load_lower_pair(
                                         chunk.operand(matrices_l1, WRITE), tile.at(write, following * (2 * SQUARE))
                                     )
-                                    tile.load_operand(
-                                        k_l1, tile.at(k, (begin + c * C) * k_pitch + head // ratio * k_head_pitch), C,
-                                        D, k_pitch, tile.smaller(C, length - c * C),
+                                    chunk.load_tokens(
+                                        k_l1, tile.at(k, (begin + c * C) * k_pitch + head // ratio * k_head_pitch),
+                                        k_pitch, length - c * C,
                                     )  # fmt: skip
                                     tile.load_operand(w_l1, tile.at(w, following * TOKENS), C, D, D)
-                                    tile.load_operand(
-                                        values_l1, tile.at(v, (begin + c * C) * v_pitch + head * v_head_pitch), C, D,
-                                        v_pitch, tile.smaller(C, length - c * C),
+                                    chunk.load_tokens(
+                                        values_l1, tile.at(v, (begin + c * C) * v_pitch + head * v_head_pitch), v_pitch,
+                                        length - c * C,
                                     )  # fmt: skip
                 with T.Scope("V"):
                     chunk.make_identity(identity, writes)

@@ -122,13 +122,13 @@ class ChunkO:
                                 if i < count:
                                     c = (first + i * blocks) // heads
                                     head = (first + i * blocks) % heads // ratio
-                                    tile.load_operand(
-                                        q_l1, tile.at(q, (begin + c * C) * q_pitch + head * q_head_pitch), C, D,
-                                        q_pitch, tile.smaller(C, length - c * C),
+                                    chunk.load_tokens(
+                                        q_l1, tile.at(q, (begin + c * C) * q_pitch + head * q_head_pitch), q_pitch,
+                                        length - c * C,
                                     )  # fmt: skip
-                                    tile.load_operand(
-                                        k_l1, tile.at(k, (begin + c * C) * k_pitch + head * k_head_pitch), C, D,
-                                        k_pitch, tile.smaller(C, length - c * C),
+                                    chunk.load_tokens(
+                                        k_l1, tile.at(k, (begin + c * C) * k_pitch + head * k_head_pitch), k_pitch,
+                                        length - c * C,
                                     )  # fmt: skip
                                     tile.product(scores_l0, q_l1, k_l1, C, C, D, b_transposed=True)
                                     tile.store_product(
@@ -145,12 +145,12 @@ class ChunkO:
                                         tile.at(new_l1, TOKENS),
                                         tile.at(v_new, (base + number) * (2 * TOKENS) + TOKENS), C, D, D,
                                     )  # fmt: skip
-                                    tile.load_operand(
+                                    chunk.load_tokens(
                                         q_l1,
                                         tile.at(
                                             q, (begin + last * C) * q_pitch + number % heads // ratio * q_head_pitch
                                         ),
-                                        C, D, q_pitch, tile.smaller(C, length - last * C),
+                                        q_pitch, length - last * C,
                                     )  # fmt: skip
                                     tile.wait_other_cores(OPERANDS_STORED)
                                     chunk.load_diagonal(
@@ -160,8 +160,9 @@ class ChunkO:
                                     chunk.load_lower_pair(
                                         chunk.operand(matrices_l1, WEIGHTS), tile.at(weight_space, side * (2 * SQUARE))
                                     )
-                                    chunk.multiply_tokens(sums, chunk.operand(matrices_l1, QUERY_FACTORS), q_l1, False)
-                                    chunk.keep_tokens(query_l1, sums)
+                                    chunk.keep_multiplied(
+                                        query_l1, sums, chunk.operand(matrices_l1, QUERY_FACTORS), q_l1
+                                    )
                                     tile.product(sums, query_l1, state_l1, C, D, D, b_transposed=True)
                                     chunk.multiply_weights(sums, chunk.operand(matrices_l1, WEIGHTS), new_l1)
                                     tile.store_product(
@@ -215,11 +216,7 @@ class ChunkO:
                                         tile.at(diagonal_space, side * (2 * DIAGONAL)), diagonals, 2 * DIAGONAL,
                                         2 * DIAGONAL,
                                     )  # fmt: skip
-                                    for part in T.unroll(2):
-                                        chunk.store_lower(
-                                            tile.at(weight_space, side * (2 * SQUARE) + part * SQUARE),
-                                            tile.at(weights, part * SQUARE),
-                                        )
+                                    chunk.store_lower_pair(tile.at(weight_space, side * (2 * SQUARE)), weights)
                                 tile.signal_other_cores("mte3", OPERANDS_STORED)
                                 task = task + 1
                         else:

@@ -40,7 +40,7 @@ class ScaledDotKkt:
         import tilelang.language as T
 
         from gdn_aot import tile
-        from gdn_aot.chunk import SQUARE, C, D, decay_between, make_mask, order
+        from gdn_aot.chunk import SQUARE, C, D, decay_between, load_tokens, make_mask, order
 
         products_loaded = tile.Event("mte2", "v", 1)
         products_free = tile.Event("v", "mte2", 1)
@@ -84,10 +84,9 @@ class ScaledDotKkt:
                         for i in T.serial(T.ceildiv(T.ceildiv(length, C) * key_heads - first, blocks)):
                             c = (first + i * blocks) // key_heads
                             h = (first + i * blocks) % key_heads
-                            tile.load_operand(
-                                keys, tile.at(k, (begin + c * C) * k_pitch + h * k_head_pitch), C, D, k_pitch,
-                                tile.smaller(C, length - c * C),
-                            )  # fmt: skip
+                            load_tokens(
+                                keys, tile.at(k, (begin + c * C) * k_pitch + h * k_head_pitch), k_pitch, length - c * C
+                            )
                             tile.product(sums, keys, keys, C, C, D, b_transposed=True)
                             tile.wait_other_cores(PRODUCTS_TAKEN)
                             tile.store_product(tile.at(workspace, (cid * 2 + task % 2) * SQUARE), sums, C, C, C)

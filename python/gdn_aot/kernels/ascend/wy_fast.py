@@ -37,7 +37,7 @@ class WyFast:
         import tilelang.language as T
 
         from gdn_aot import tile
-        from gdn_aot.chunk import SQUARE, TOKENS, C, D, multiply_tokens
+        from gdn_aot.chunk import SQUARE, TOKENS, C, D, load_tokens, multiply_tokens
 
         tokens, k_pitch = T.symbolic("tokens"), T.symbolic("k_pitch")
         starts, chunks, heads = T.symbolic("starts"), T.symbolic("chunks"), T.symbolic("heads")
@@ -67,9 +67,9 @@ class WyFast:
                         for i in T.serial(T.ceildiv(T.ceildiv(length, C) * heads - first, blocks)):
                             c = (first + i * blocks) // heads
                             h = (first + i * blocks) % heads
-                            tile.load_operand(
-                                keys, tile.at(k, (begin + c * C) * k_pitch + h // ratio * k_head_pitch), C, D, k_pitch,
-                                tile.smaller(C, length - c * C),
+                            load_tokens(
+                                keys, tile.at(k, (begin + c * C) * k_pitch + h // ratio * k_head_pitch), k_pitch,
+                                length - c * C,
                             )  # fmt: skip
                             for part in T.unroll(2):
                                 tile.load_operand(
