@@ -32,7 +32,7 @@ class Heads:
 # Kernels on tensor cores take heads of 128 channels and 16-bit activations. The CPU takes any, and small heads in
 # float32 say more per second there. conftest.py calls `for_device` before the tests are imported.
 HEAD_SIZE = 64
-ACTIVATION = F32
+ACTIVATION = ELEMENTWISE_ACTIVATION = F32  # the second for convolution and gates alone
 STATES = SERVED_STATES = [F32, BF16, F16]
 PREFILL_ACTIVATIONS = DECODE_ACTIVATIONS = ACTIVATIONS = [F32, BF16, F16]
 ODD_HEADS = [Heads(1, 2, 128, 64)]
@@ -43,13 +43,13 @@ DRAFT_TREES = True  # drafts may name a parent
 
 def for_device(device: str) -> None:
     global HEAD_SIZE, ACTIVATION, PREFILL_ACTIVATIONS, ODD_HEADS, SMALL, TRIPLE
-    global DECODE_ACTIVATIONS, SERVED_STATES, ODD_DECODE_HEADS, WINDOWS_BY_TOKEN, DRAFT_TREES
+    global ELEMENTWISE_ACTIVATION, DECODE_ACTIVATIONS, SERVED_STATES, ODD_DECODE_HEADS, WINDOWS_BY_TOKEN, DRAFT_TREES
     if device != "cpu":
         HEAD_SIZE, ACTIVATION = 128, BF16
         PREFILL_ACTIVATIONS, ODD_HEADS = [BF16, F16], []
     if "npu" in device:
         DECODE_ACTIVATIONS, SERVED_STATES, ODD_DECODE_HEADS = [BF16, F16], [F32], []
-        WINDOWS_BY_TOKEN, DRAFT_TREES = True, False
+        ELEMENTWISE_ACTIVATION, WINDOWS_BY_TOKEN, DRAFT_TREES = BF16, True, False
     SMALL, TRIPLE = small(2, 4), small(2, 6)
 
 
@@ -105,6 +105,8 @@ INDEX_DTYPES = [torch.int32, torch.int64]
 GATES = ["model", "none", "half-none", "forget", "beta-0", "beta-1"]
 EXTRA_PITCH = [0, 96, 16384]
 CONV_WIDTHS = [2, 3, 4]
+
+MOST_BLOCKS = 65535  # of a launch on an NPU, and of two dimensions of a grid on a GPU
 
 
 def name_of(value: object) -> str:

@@ -5,15 +5,18 @@ What they compute is also tested by the contract suite with ``--device simulated
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import oracle
 from cases import BF16, F16, F32, Heads, name_of
 from compare import GuardedPool, assert_bit_equal, assert_close
-from problems import Run, assert_rows, fused_layer, randn, token_rows
+from problems import Run, assert_rows, fused_layer, gate_of, norm_of, projections, randn, token_rows
 from sglang_gdn import ops
 from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError
 from sglang_gdn.stats import reset, stats
@@ -195,3 +198,55 @@ def test_commit_without_a_kernel(steps, slots, index):
         assert_bit_equal(conv.tensor[slots[n]], windows[sources[n], steps[n]], f"window of row {n}")
     for pool in (conv, ssm):
         pool.assert_only_wrote([slots[n] for n in stored])
+
+
+# --- what a stream of launches may not do ---------------------------------------------------------------------------
+
+
+class NoReadingOperators(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        by_mask = name in ("index", "index_put", "index_put_") and any(x.dtype == torch.bool for x in args[1])
+        reads = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2")
+        assert not by_mask and name not in reads, f"{func} reads the device"
+        return func(*args, **(kwargs or {}))
+
+
+class NoReadingMethods(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        assert func.__name__ not in ("tolist", "cpu", "numpy"), f"{func} reads the device"
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def no_host_reads():
+    """Fails where a value of a tensor, or a size that depends on one, would be waited for."""
+    with NoReadingMethods(), NoReadingOperators():
+        yield
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x: x.item(), lambda x: x.tolist(), lambda x: x.cpu(), lambda x: x[x > 0], lambda x: x or 1]
+)
+def test_host_reads_are_noticed(read):
+    with pytest.raises(AssertionError, match="reads the device"), no_host_reads():
+        read(torch.ones(1))
+
+
+def test_nothing_reads_the_device_on_the_host():
+    prefill = layer_call("gdn_prefill") | {
+        "track_slots": torch.tensor([7, -1]), "track_lens": torch.tensor([3, 0]),
+        "track_state": torch.empty(2, 2, 128, 128), "track_chunk_idx": torch.tensor([1, 0]),
+    }  # fmt: skip
+    problem = fused_layer("cpu", TWO, ids=[3, 0], batch=2, act=BF16, conv=BF16)
+    decode = layer_call("gdn_decode") | projections(problem, gate_of(problem), "interleaved") | norm_of(problem)
+    decode["track_slots"] = torch.tensor([7, -1])
+    verify = layer_call("gdn_verify")
+    commit = {
+        name: x for name, x in verify.items() if "pool" in name or "indices" in name or name.startswith("intermediate")
+    }
+    with no_host_reads():
+        ops.gdn_prefill(**prefill)
+        ops.gdn_decode(**decode)
+        ops.gdn_verify(**verify)
+        ops.gdn_commit(**commit, last_steps=torch.tensor([2, -1]))

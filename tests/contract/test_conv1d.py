@@ -44,8 +44,9 @@ class Conv:
         return torch.full_like(self.x, torch.nan)
 
 
-def conv(device, channels, rows, *shape, width=4, act=F32, pool=F32, bias=True, ids=None, index=torch.int32, seed=0):
+def conv(device, channels, rows, *shape, width=4, act=None, pool=F32, bias=True, ids=None, index=torch.int32, seed=0):
     gen = torch.Generator().manual_seed(seed)
+    act = act or cases.ELEMENTWISE_ACTIVATION
     ids = default_ids(rows) if ids is None else ids
     return Conv(
         device,
@@ -141,7 +142,7 @@ def test_channel_counts(device, channels):
 @pytest.mark.parametrize("pooled", [False, True])
 def test_nothing_past_the_end_is_read(device, tokens, pooled):
     problem = conv(device, 64, 1, tokens)
-    surrounded = torch.full((tokens + 8, 64), torch.nan, device=device)
+    surrounded = torch.full((tokens + 8, 64), torch.nan, dtype=problem.x.dtype, device=device)
     surrounded[4:-4] = problem.x
     pool = problem.guarded()
     state = {"conv_pool": pool.tensor, "cache_indices": problem.ids} if pooled else {}
@@ -152,7 +153,7 @@ def test_nothing_past_the_end_is_read(device, tokens, pooled):
     expected, _ = oracle.causal_conv1d(
         problem.x, problem.weight, problem.bias, query_start_loc=offsets([tokens]), **reference
     )
-    assert_output(y, expected, torch.arange(tokens), device, F32)
+    assert_output(y, expected, torch.arange(tokens), device, problem.x.dtype)
 
 
 @pytest.mark.parametrize("stale", [1e4, torch.nan, torch.inf])
@@ -167,7 +168,7 @@ def test_stale_window_is_ignored_without_initial_state(device, stale):
     y = ops.causal_conv1d(
         problem.x, problem.weight, problem.bias, conv_pool=pool.tensor, has_initial_state=initial, **rows
     )
-    assert_output(y, expected, torch.arange(12), device, F32)
+    assert_output(y, expected, torch.arange(12), device, problem.x.dtype)
     assert_slots(pool, after.to(F32), live(problem.ids), 0, "conv_pool")
 
 
@@ -229,7 +230,7 @@ def test_snapshot_of_the_window(device, index):
     ops.causal_conv1d(problem.x, problem.weight, problem.bias, conv_pool=pool.tensor, **rows)
     _, after = oracle.causal_conv1d(problem.x, problem.weight, problem.bias, conv_pool=problem.pool, **rows)
     assert_slots(pool, after.to(F32), [0, 1, 2, 3, 4, 5, 6, 7, 8], 0, "conv_pool")
-    assert_bit_equal(pool.tensor[5].cpu(), problem.x[61:64].T.contiguous().cpu(), "raw inputs before token 64")
+    assert_bit_equal(pool.tensor[5].cpu(), problem.x[61:64].T.float().cpu(), "raw inputs before token 64")
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
@@ -247,6 +248,13 @@ def test_subnormal_inputs_reach_the_window_unchanged(device, act):
     slot = live(problem.ids)[0]
     for pool in (prefilled, updated):
         assert_bit_equal(pool.tensor[slot], problem.x[2:].T.contiguous(), "window")
+
+
+def test_more_rows_than_a_launch_has_blocks(device):
+    rows = cases.MOST_BLOCKS + 100
+    ids = [3, *[-1] * (rows - 2), 5]
+    check_prefill(device, [2] * rows, ids=ids, channels=1)
+    check_update(device, 1, rows, 1, ids=ids)
 
 
 # --- update --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
+import cases
 import oracle
 from cases import ACTIVATIONS, BF16, F16, F32, name_of
 from compare import assert_bit_equal
@@ -21,7 +22,8 @@ def gates(device, *args):
     return g[0].cpu(), beta[0].cpu()
 
 
-def inputs(tokens, value_heads, dtype=F32):
+def inputs(tokens, value_heads, dtype=None):
+    dtype = dtype or cases.ELEMENTWISE_ACTIVATION
     gen = torch.Generator().manual_seed(0)
     return [
         (randn(gen, value_heads) + 1), randn(gen, tokens, value_heads, dtype=dtype),
@@ -53,9 +55,9 @@ def test_beta_over_the_bfloat16_grid_is_not_rounded(device):
 
 @pytest.mark.parametrize("x", [-1e4, -88.0, -30.0, 0.0, 19.99, 20.0, 20.01, 88.0, 1e4])
 def test_softplus_is_linear_above_20_and_never_overflows(device, x):
-    a = torch.tensor([[x - 0.25]])
-    dt_bias = torch.tensor([0.25])
-    g, _ = gates(device, torch.zeros(1), a, torch.zeros(1, 1), dt_bias)
+    a = torch.tensor([[0.25]], dtype=cases.ELEMENTWISE_ACTIVATION)
+    dt_bias = torch.tensor([x - 0.25])
+    g, _ = gates(device, torch.zeros(1), a, torch.zeros_like(a), dt_bias)
     expected = -softplus((a + dt_bias).float(), beta=1, threshold=20)
     assert g.isfinite().all()
     assert (g - expected).abs() <= GATE * expected.abs() + 1e-37
@@ -64,7 +66,8 @@ def test_softplus_is_linear_above_20_and_never_overflows(device, x):
 @pytest.mark.parametrize("x", [-200.0, -89.0, 89.0, 200.0])
 def test_beta_saturates_without_nan(device, x):
     zeros = torch.zeros(1)
-    _, beta = gates(device, zeros, torch.zeros(1, 1), torch.full((1, 1), x), zeros)
+    b = torch.full((1, 1), x, dtype=cases.ELEMENTWISE_ACTIVATION)
+    _, beta = gates(device, zeros, torch.zeros_like(b), b, zeros)
     assert beta.item() == pytest.approx(torch.sigmoid(torch.tensor(x, dtype=torch.float64)).item(), abs=GATE)
 
 
@@ -88,9 +91,14 @@ def test_inputs_of_low_precision_are_upcast_exactly(device, dtype):
         assert_bit_equal(actual, expected)
 
 
+def test_more_tokens_than_a_launch_has_blocks_of_16(device):
+    args = inputs(16 * (cases.MOST_BLOCKS + 100), 1)
+    assert_gates(gates(device, *args), oracle.gating(*args))
+
+
 def test_views_of_a_projection(device):
     A_log, a, b, dt_bias = inputs(9, 4)
-    projection = torch.full((9, 40), torch.nan, device=device)
+    projection = torch.full((9, 40), torch.nan, dtype=a.dtype, device=device)
     projection[:, 3:7], projection[:, 20:24] = a, b
     strided = ops.gdn_gating(A_log.to(device), projection[:, 3:7], projection[:, 20:24], dt_bias.to(device))
     for actual, expected in zip(strided, gates(device, A_log, a, b, dt_bias), strict=True):

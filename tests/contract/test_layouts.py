@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cases
-from cases import ACTIVATIONS, BF16, F16, F32, SMALL, TRIPLE, Heads, name_of, small
+from cases import ACTIVATIONS, BF16, F16, SMALL, TRIPLE, Heads, name_of, small
 from compare import assert_bit_equal
 from problems import delta_rule, fused_layer, update
 from sglang_gdn import ops
@@ -169,11 +169,11 @@ def test_state_of_unequal_sides_is_value_major(device):
 
 def test_calls_of_different_dtypes_do_not_disturb_each_other(device):
     """Three calls in one process: results follow the dtype of each call, and kept outputs stay as they were."""
-    problems = {act: fused_layer(device, SMALL, lens=[66, 5], act=act) for act in (BF16, F16, F32)}
-    kept = [(act, problems[act].prefill()) for act in (BF16, F16, BF16, F32)]
+    problems = {act: fused_layer(device, SMALL, lens=[66, 5], act=act) for act in cases.PREFILL_ACTIVATIONS}
+    kept = [(act, problems[act].prefill()) for act in (BF16, F16, BF16, *problems)]
     copies = [run.o.clone() for _, run in kept]
-    for act in (F16, F32, BF16):
-        problems[act].prefill()
+    for problem in problems.values():
+        problem.prefill()
     for (act, run), copy in zip(kept, copies, strict=True):
         assert run.o.dtype == act
         assert_bit_equal(run.o, copy, "a kept output")

@@ -151,12 +151,15 @@ def test_no_tokens(device, lens):
 
 def test_no_tokens_in_a_dense_batch(device):
     empty = {
-        name: torch.zeros(2, 0, *shape, device=device)
-        for name, shape in (("q", (2, 64)), ("k", (2, 64)), ("v", (4, 64)), ("g", (4,)), ("beta", (4,)))
-    }
-    initial = torch.ones(2, 4, 64, 64, device=device)
+        name: torch.zeros(2, 0, *shape, dtype=dtype, device=device)
+        for name, shape, dtype in (
+            ("q", (2, SMALL.K), cases.ACTIVATION), ("k", (2, SMALL.K), cases.ACTIVATION),
+            ("v", (4, SMALL.V), cases.ACTIVATION), ("g", (4,), F32), ("beta", (4,), F32),
+        )
+    }  # fmt: skip
+    initial = torch.ones(2, 4, SMALL.K, SMALL.V, device=device)
     o, final = ops.chunk_gated_delta_rule(**empty, initial_state=initial, output_final_state=True)
-    assert o.shape == (2, 0, 4, 64)
+    assert o.shape == (2, 0, 4, SMALL.V)
     assert_bit_equal(final, initial, "final_state")
 
 
@@ -317,6 +320,28 @@ def test_snapshots_of_padding_rows_are_zero_and_reach_no_slot(device):
     assert_zero(args["track_state"][0], "snapshot of the padding row")
     assert args["track_state"][1].isnan().all(), "a row that asks for no snapshot"
     run.conv.assert_only_wrote([3], "conv_pool")
+
+
+# --- more tasks than a launch has blocks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["update", "chunk-rule"])
+def test_more_rows_times_heads_than_blocks(device, op):
+    """The first and the last row have the bits that they have without all the padding between them."""
+    rows, heads = 1100, small(16, 64)
+    assert rows * heads.HV > cases.MOST_BLOCKS
+    ids, ends = [3, *[-1] * (rows - 2), 5], [0, rows - 1]
+    if op == "update":
+        problem = problems.update(device, heads, rows, ids=ids)
+        alone = {name: problem.args[name][ends] for name in ("q", "k", "v", "a", "b")}
+    else:
+        problem = delta_rule(device, heads, [1] * rows, ids=ids)
+        alone = {name: problem.args[name][:, ends] for name in ("q", "k", "v", "g", "beta")}
+        alone["cu_seqlens"] = offsets([1, 1]).to(device)
+    run, expected = problem.run(), problem.run(**alone, cache_indices=problem.args["cache_indices"][ends])
+    assert_bit_equal(run.o[ends], expected.o, "o")
+    assert_zero(run.o[1:-1], "o of padding")
+    assert_bit_equal(run.ssm.storage, expected.ssm.storage, "ssm_pool")
 
 
 # --- addresses beyond 32 bits --------------------------------------------------------------------------------------
