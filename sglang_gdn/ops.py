@@ -762,16 +762,18 @@ def gdn_verify(
     except GdnNoKernelError as error:
         if qkv_scratch is None or record is not None:
             raise
+        assert intermediate_state_indices is not None  # refused above
+        stored_at = intermediate_state_indices.to(cache_indices.dtype)
         q, k, v = _split_heads(qkv_scratch, num_k_heads, num_v_heads, head_k_dim, head_v_dim)
         _compose(
             op, error, mixed_qkv,
             causal_conv1d_update=(
                 mixed_qkv, conv_weight, conv_bias, conv_pool, cache_indices, parent_tokens, intermediate_conv_window,
-                intermediate_state_indices, qkv_scratch, silu, True,
+                stored_at, qkv_scratch, silu, True,
             ),
             fused_sigmoid_gating_delta_rule_update=(
-                q, k, v, a, b, A_log, dt_bias, ssm_pool, cache_indices, parent_tokens, intermediate_ssm,
-                intermediate_state_indices, out, _scale(op, scale, head_k_dim), True, True,
+                q, k, v, a, b, A_log, dt_bias, ssm_pool, cache_indices, parent_tokens, intermediate_ssm, stored_at, out,
+                _scale(op, scale, head_k_dim), True, True,
             ),
         )  # fmt: skip
     return out

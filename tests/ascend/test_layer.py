@@ -126,7 +126,6 @@ UNSERVED = {
 }
 UNSERVED_DRAFTS = {
     "tree": ({}, lambda call: {"parent_tokens": torch.tensor([[-1, 0, 0]] * 2)}, "conv"),
-    "sources-int64": ({}, to(torch.int64, "intermediate_state_indices"), "conv"),
 }
 
 

@@ -336,7 +336,7 @@ def test_windows_after_each_token(device, overlapping, width):
     problem = conv(device, 70, 4, 4, 5, ids=[3, -1, 0, 8], width=width, pool=BF16)
     pool = problem.guarded()
     windows = window_buffer(6, 5, problem.pool, overlapping)
-    sources = torch.tensor([5, -1, 0, -1], device=device)
+    sources = torch.tensor([5, -1, 0, -1], dtype=torch.int32, device=device)
     ops.causal_conv1d_update(
         problem.x, problem.weight, problem.bias, conv_pool=pool.tensor, cache_indices=problem.ids,
         intermediate_conv_window=windows, intermediate_state_indices=sources, disable_state_update=True,

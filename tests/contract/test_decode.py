@@ -115,9 +115,10 @@ def test_scale(device, scale):
     check(problem)
 
 
-def test_weights_of_low_precision_are_upcast_exactly(device):
+@pytest.mark.parametrize("weights", [["A_log"], ["dt_bias"], ["A_log", "dt_bias"]], ids="-".join)
+def test_weights_of_low_precision_are_upcast_exactly(device, weights):
     problem = problems.update(device, SMALL, 3)
-    low = {name: problem.args[name].to(BF16) for name in ("A_log", "dt_bias")}
+    low = {name: problem.args[name].to(BF16) for name in weights}
     high = {name: x.float() for name, x in low.items()}
     actual, expected = problem.run(**low), problem.run(**high)
     assert_bit_equal(actual.o, expected.o, "o")

@@ -10,7 +10,7 @@ import torch
 from cases import ACTIVATIONS, ASYMMETRIC, BF16, F32, SMALL, TRIPLE, name_of
 from compare import assert_bit_equal, assert_close, assert_zero
 from problems import fused_layer, gate_of, norm_of, offsets, projections
-from sglang_gdn import _C, ops
+from sglang_gdn import ops
 from sglang_gdn.errors import GdnFallbackError, GdnNoKernelError
 from sglang_gdn.stats import reset, stats
 from tolerances import limit
@@ -18,7 +18,7 @@ from tolerances import limit
 PHASES = ["gdn_prefill", "gdn_decode", "gdn_verify"]
 REASON = "no kernel of this operator is built"
 
-pytestmark = pytest.mark.needs("fused_kernels")
+fused_kernels = pytest.mark.needs("fused_kernels")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def without_fused_kernels(monkeypatch):
         def refuse(*args, op=op):
             raise GdnNoKernelError(REASON, op, "specialization")
 
-        monkeypatch.setattr(_C, op, refuse)
+        monkeypatch.setattr(ops._C, op, refuse)
 
 
 def problem_of(op, device, heads=SMALL, **options):
@@ -67,6 +67,7 @@ def assert_same(actual, expected) -> None:
         assert_bit_equal(actual.intermediate_ssm[[3, 0]], expected.intermediate_ssm[[3, 0]], "intermediate_ssm")
 
 
+@fused_kernels
 @pytest.mark.parametrize("op", PHASES)
 @pytest.mark.parametrize("heads", [SMALL, TRIPLE, *ASYMMETRIC], ids=str)
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
@@ -82,6 +83,7 @@ def test_composition_is_the_same_bit_for_bit(device, op, heads, act, request):
     assert stats()["fallbacks"] == {f"{op}: {REASON}": 1}
 
 
+@fused_kernels
 @pytest.mark.parametrize("state", [F32, BF16], ids=name_of)
 def test_composed_prefill_passes_every_option_on(device, state, request):
     problem = fused_layer(
@@ -105,6 +107,7 @@ def test_composed_prefill_passes_every_option_on(device, state, request):
     assert_bit_equal(second["track_state"], first["track_state"], "track_state")
 
 
+@fused_kernels
 @pytest.mark.parametrize("layout", ["contiguous", "interleaved"])
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=name_of)
@@ -121,6 +124,7 @@ def test_composed_decode_passes_every_option_on(device, layout, activation, act,
     assert_zero(composed.o[1], "o of padding")
 
 
+@fused_kernels
 def test_composed_verify_of_a_tree(device, request):
     problem = problem_of("gdn_verify", device)
     parents = torch.tensor([[-1, 0, 0, 1]] * 3, device=device)
@@ -129,6 +133,7 @@ def test_composed_verify_of_a_tree(device, request):
     assert_same(run(problem, "gdn_verify", parents=parents), fused)
 
 
+@fused_kernels
 @pytest.mark.parametrize("op", PHASES)
 def test_calls_are_counted(device, op):
     problem = problem_of(op, device)
@@ -174,7 +179,7 @@ def test_a_part_that_refuses_leaves_no_state_half_done(device, op, without_fused
     def refuse(*args):
         raise GdnNoKernelError(REASON, part, "specialization")
 
-    monkeypatch.setattr(_C, part, refuse)
+    monkeypatch.setattr(ops._C, part, refuse)
     problem = problem_of(op, device)
     conv, ssm = problem.pools()
     problem.pools = lambda extra_pitch=0: (conv, ssm)
@@ -186,6 +191,7 @@ def test_a_part_that_refuses_leaves_no_state_half_done(device, op, without_fused
     assert stats() == {"calls": {}, "fallbacks": {}, "phases": {}}
 
 
+@fused_kernels
 @pytest.mark.parametrize("op", PHASES)
 def test_strict_allows_the_fused_kernel(device, op, monkeypatch):
     monkeypatch.setenv("SGLANG_GDN_STRICT", "1")

@@ -172,7 +172,6 @@ def test_no_rows_but_tokens_give_zeros_and_touch_nothing(device):
     run.conv.assert_untouched("conv_pool")
 
 
-@pytest.mark.needs("fused_kernels")
 def test_an_empty_list_of_slots_for_real_rows_is_refused(device):
     problem = fused_layer(device, SMALL, lens=[5, 3])
     no_slots = torch.empty(0, dtype=torch.int32, device=device)

@@ -127,7 +127,6 @@ def test_rows_outside_the_buffers_reach_no_memory(device, wrong):
     run.conv.assert_only_wrote(written, "conv_pool")
 
 
-@pytest.mark.needs("fused_kernels")
 def test_more_drafts_than_the_cap_are_refused_by_name(device):
     with pytest.raises(ValueError, match="gdn_verify: mixed_qkv must be of 1 to 16 draft tokens"):
         fused_layer(device, SMALL, batch=1, drafts=17).verify(1, [0])
@@ -137,7 +136,7 @@ def test_more_drafts_than_the_cap_are_refused_by_name(device):
 def test_update_stores_the_state_after_each_token(device, drafts):
     problem = problems.update(device, TRIPLE, 3, drafts, ids=[2, -1, 0])
     states = torch.full((4, drafts, *problem.ssm.shape[1:]), torch.nan, device=device)
-    sources = torch.tensor([3, 1, 0], device=device)
+    sources = torch.tensor([3, 1, 0], dtype=torch.int32, device=device)
     run = problem.run(intermediate_ssm=states, intermediate_state_indices=sources, disable_state_update=True)
     run.ssm.assert_untouched("ssm_pool")
     _, _, expected = problem.expected()
@@ -148,7 +147,8 @@ def test_update_stores_the_state_after_each_token(device, drafts):
 def test_update_stores_states_and_commits_the_last(device):
     problem = problems.update(device, SMALL, 2, 3)
     states = torch.full((2, 3, *problem.ssm.shape[1:]), torch.nan, device=device)
-    run = problem.run(intermediate_ssm=states, intermediate_state_indices=torch.tensor([0, 1], device=device))
+    sources = torch.tensor([0, 1], dtype=torch.int32, device=device)
+    run = problem.run(intermediate_ssm=states, intermediate_state_indices=sources)
     problem.check(run, problem.expected())
     assert_bit_equal(run.ssm.tensor[problem.args["cache_indices"].long()], states[:, -1], "last state")
 
@@ -157,10 +157,8 @@ def test_buffers_with_free_strides(device):
     """Rows and steps of the intermediate buffers may be views of wider memory."""
     problem = problems.update(device, SMALL, 2, 3)
     wide = torch.full((2, 5, *problem.ssm.shape[1:]), torch.nan, device=device)
-    problem.run(
-        intermediate_ssm=wide[:, 1:4], intermediate_state_indices=torch.tensor([1, 0], device=device),
-        disable_state_update=True,
-    )  # fmt: skip
+    sources = torch.tensor([1, 0], dtype=torch.int32, device=device)
+    problem.run(intermediate_ssm=wide[:, 1:4], intermediate_state_indices=sources, disable_state_update=True)
     _, _, expected = problem.expected()
     assert_close(wide[[1, 0], 1:4], expected, limit(device, "decode_state", F32), "intermediate_ssm")
     assert wide[:, [0, 4]].isnan().all()
