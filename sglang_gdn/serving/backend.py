@@ -101,7 +101,69 @@ class Projections:
         }
 
 
-class GdnTileBackend(GDNAttnBackend):
+class TilePrefill:
+    """What prefills and plans batches on any device; for a class of SGLang's that plans its own metadata."""
+
+    forward_metadata: Any
+    req_to_token_pool: Any
+    _checks: observe.StateChecks | None
+
+    def _pools_of(self, layer_id: int) -> tuple[Tensor, Tensor]:
+        """Windows ``[slots, D, W-1]`` and states of a layer."""
+        pools = self.req_to_token_pool.mamba2_layer_cache(layer_id)
+        return pools.conv[0], pools.temporal
+
+    def _observe(self, forward_batch: Any) -> None:
+        phase = observe.phase_of(forward_batch)
+        live = observe.count(forward_batch, phase)
+        if self._checks is not None:
+            continued = self.forward_metadata.prefill_rows.has_initial_state if phase == "prefill" else None
+            rids = getattr(forward_batch, "rids", None)
+            self._checks.check(self.forward_metadata.mamba_cache_indices, live, rids, continued)
+
+    def _layer_states(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for layer in self.req_to_token_pool.mamba_map:
+            yield layer, *self._pools_of(layer)
+
+    def _init_track_conv_indices(self, *_: Any) -> None:
+        """Only SGLang's own kernels need these, and those of the next method, which would wait for the device."""
+
+    def _init_track_ssm_indices(self, *_: Any) -> tuple[None, ...]:
+        return (None,) * LINE.track_index_tensors
+
+    def _prefill_rows(self, forward_batch: Any) -> PrefillRows:
+        metadata = self.forward_metadata
+        has_initial_state = forward_batch.extend_prefix_lens > 0
+        lens = LINE.track_lens(forward_batch) if metadata.has_mamba_track_mask else None
+        if lens is None:
+            return PrefillRows(has_initial_state, None)
+        rows, slots = metadata.mamba_track_mask_indices, metadata.conv_states_mask_indices
+        return PrefillRows(has_initial_state, Snapshots.of(lens, rows, slots))
+
+    def _forward_prefill(self, layer: Any, mixed_qkv: Tensor, a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+        metadata = self.forward_metadata
+        rows = metadata.prefill_rows
+        conv_pool, ssm_pool = self._pools_of(layer.layer_id)
+        tracking: dict[str, Any] = {} if rows.snapshots is None else rows.snapshots.tracking(ssm_pool)
+        o: Any = ops.gdn_prefill(
+            mixed_qkv,
+            a,
+            b,
+            **layer_arguments(layer),
+            conv_pool=conv_pool,
+            ssm_pool=ssm_pool,
+            query_start_loc=metadata.query_start_loc,
+            cache_indices=metadata.mamba_cache_indices,
+            has_initial_state=rows.has_initial_state,
+            out=out,
+            **tracking,
+        )
+        if rows.snapshots is not None:
+            rows.snapshots.store(tracking["track_state"], ssm_pool)
+        return o
+
+
+class GdnTileBackend(TilePrefill, GDNAttnBackend):
     """Replaces conv, gates, prefill, decode and verify of SGLang's GDN backend.
 
     Slots, snapshots and their schedule stay SGLang's: this class owns no state. What it cannot serve goes to the base
@@ -139,65 +201,18 @@ class GdnTileBackend(GDNAttnBackend):
         if not in_capture:
             self._observe(forward_batch)
 
-    def _observe(self, forward_batch: Any) -> None:
-        phase = observe.phase_of(forward_batch)
-        live = observe.count(forward_batch, phase)
-        if self._checks is not None:
-            continued = self.forward_metadata.prefill_rows.has_initial_state if phase == "prefill" else None
-            rids = getattr(forward_batch, "rids", None)
-            self._checks.check(self.forward_metadata.mamba_cache_indices, live, rids, continued)
-
-    def _layer_states(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        for layer in self.req_to_token_pool.mamba_map:
-            pools = self.req_to_token_pool.mamba2_layer_cache(layer)
-            yield layer, pools.conv[0], pools.temporal
-
     def _init_prefill_conv_block_table(self, forward_batch: Any) -> None:
         self.forward_metadata.conv_block_table = None
-
-    def _init_track_conv_indices(self, *_: Any) -> None:
-        """Only SGLang's own kernels need these, and those of the next method, which would wait for the device."""
-
-    def _init_track_ssm_indices(self, *_: Any) -> tuple[None, ...]:
-        return (None,) * LINE.track_index_tensors
-
-    def _prefill_rows(self, forward_batch: Any) -> PrefillRows:
-        metadata = self.forward_metadata
-        has_initial_state = forward_batch.extend_prefix_lens > 0
-        lens = LINE.track_lens(forward_batch) if metadata.has_mamba_track_mask else None
-        if lens is None:
-            return PrefillRows(has_initial_state, None)
-        rows, slots = metadata.mamba_track_mask_indices, metadata.conv_states_mask_indices
-        return PrefillRows(has_initial_state, Snapshots.of(lens, rows, slots))
 
     @observe.nvtx_range
     def forward_extend(
         self, layer: Any, forward_batch: Any, mixed_qkv: Tensor, a: Tensor, b: Tensor, **kwargs: Any
     ) -> Tensor:
         if mixed_qkv.shape[0] == 0:
-            return _no_tokens(layer, mixed_qkv)
+            return no_tokens(layer, mixed_qkv)
         if forward_batch.forward_mode.is_target_verify():
             return self._forward_verify(layer, forward_batch, mixed_qkv, a, b, **kwargs)
-        metadata = self.forward_metadata
-        rows = metadata.prefill_rows
-        pools = self.req_to_token_pool.mamba2_layer_cache(layer.layer_id)
-        tracking: dict[str, Any] = {} if rows.snapshots is None else rows.snapshots.tracking(pools.temporal)
-        out: Any = ops.gdn_prefill(
-            mixed_qkv,
-            a,
-            b,
-            **_layer_arguments(layer),
-            conv_pool=pools.conv[0],
-            ssm_pool=pools.temporal,
-            query_start_loc=metadata.query_start_loc,
-            cache_indices=metadata.mamba_cache_indices,
-            has_initial_state=rows.has_initial_state,
-            out=kwargs.get("linear_attn_output"),
-            **tracking,
-        )
-        if rows.snapshots is not None:
-            rows.snapshots.store(tracking["track_state"], pools.temporal)
-        return out
+        return self._forward_prefill(layer, mixed_qkv, a, b, kwargs.get("linear_attn_output"))
 
     @observe.nvtx_range
     def forward_decode(
@@ -225,12 +240,12 @@ class GdnTileBackend(GDNAttnBackend):
             projected = mixed_qkv
             inputs = {"mixed_qkv": projected, "a": a, "b": b}
         if projected.shape[0] == 0:
-            out = _no_tokens(layer, projected)
+            out = no_tokens(layer, projected)
         else:
             cache_indices = self.forward_metadata.mamba_cache_indices
             out = ops.gdn_decode(
                 **inputs,
-                **_layer_arguments(layer),
+                **layer_arguments(layer),
                 conv_pool=pools.conv[0],
                 ssm_pool=pools.temporal,
                 cache_indices=cache_indices,
@@ -267,7 +282,7 @@ class GdnTileBackend(GDNAttnBackend):
                 mixed_qkv.unflatten(0, per_row),
                 a.unflatten(0, per_row),
                 b.unflatten(0, per_row),
-                **_layer_arguments(layer),
+                **layer_arguments(layer),
                 conv_pool=pools.conv[0],
                 ssm_pool=pools.temporal,
                 cache_indices=cache_indices,
@@ -341,7 +356,7 @@ class GdnTileBackend(GDNAttnBackend):
         return parents
 
 
-def _layer_arguments(layer: Any) -> dict[str, Any]:
+def layer_arguments(layer: Any) -> dict[str, Any]:
     return {
         "conv_weight": layer.conv_weights,
         "conv_bias": layer.bias,
@@ -361,7 +376,7 @@ def _gate_columns(layer: Any, qkvz: Tensor) -> Tensor:
     return qkvz[:, qkvz.shape[1] - value_dim :].unflatten(1, (layer.num_v_heads, layer.head_v_dim))
 
 
-def _no_tokens(layer: Any, mixed_qkv: Tensor) -> Tensor:
+def no_tokens(layer: Any, mixed_qkv: Tensor) -> Tensor:
     return mixed_qkv.new_empty((1, 0, layer.num_v_heads, layer.head_v_dim))
 
 

@@ -39,6 +39,7 @@ ARGUMENTS = "sglang.srt.server_args"
 REGISTRY = "sglang.srt.layers.attention.attention_registry"
 SETUP = "sglang.srt.model_executor.model_runner_components.attention_backend_setup"
 GDN = "sglang.srt.layers.attention.linear.gdn_backend"
+ASCEND = "sglang.srt.hardware_backend.npu.attention.ascend_gdn_backend"
 HYBRID = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
 METADATA = "sglang.srt.layers.attention.mamba.mamba2_metadata:ForwardMetadata"
 POOL = "sglang.srt.mem_cache.memory_pool"
@@ -140,6 +141,28 @@ WORKER_SEAMS = (
     ),
 )
 
+# Used on an NPU besides those of every worker.
+NPU_SEAMS = (
+    Seam(f"{ASCEND}:AscendGDNAttnBackend", ("model_runner",), "base class on an NPU"),
+    Seam(f"{ASCEND}:AscendGDNAttnBackend.init_forward_metadata", ("self", "forward_batch"), "row metadata"),
+    Seam(
+        f"{ASCEND}:AscendGDNAttnBackend.init_forward_metadata_out_graph",
+        ("self", "forward_batch", "in_capture"),
+        "row metadata",
+    ),
+    Seam(
+        f"{ASCEND}:AscendGDNAttnBackend.forward_extend",
+        ("self", "layer", "forward_batch", "mixed_qkv", "a", "b", "kwargs"),
+        "prefill and verify",
+    ),
+    Seam(
+        f"{ASCEND}:AscendGDNAttnBackend.forward_decode",
+        ("self", "layer", "forward_batch", "mixed_qkv", "a", "b", "kwargs"),
+        "decode",
+    ),
+    Seam(f"{BATCH}.mamba_track_mask", None, "rows that keep a snapshot"),
+)
+
 
 class Line(ABC):
     """One SGLang line.
@@ -147,6 +170,7 @@ class Line(ABC):
     Attributes:
         version: the tested one.
         start_seams, worker_seams: every private symbol that is touched, in every process and in serving workers.
+        npu_seams: besides those, on an NPU; none where this line does not serve NPUs.
         choices: module with ``ATTENTION_BACKEND_CHOICES`` and ``add_attention_backend_choices``.
         internal_state: method whose result is ``internal_states`` of ``/server_info``.
         track_index_tensors: length of what ``_init_track_ssm_indices`` returns.
@@ -155,6 +179,7 @@ class Line(ABC):
     version: ClassVar[str]
     start_seams: ClassVar[tuple[Seam, ...]]
     worker_seams: ClassVar[tuple[Seam, ...]]
+    npu_seams: ClassVar[tuple[Seam, ...]] = ()
     choices: ClassVar[str]
     internal_state: ClassVar[str]
     track_index_tensors: ClassVar[int]
@@ -246,26 +271,24 @@ class Line(ABC):
         """AROUND hook of ``attn_backend_wrapper``, which looks up the GDN class when it runs."""
         if not self.selected(runner):
             return original(runner, full_attn_backend)
-        from sglang.srt.layers.attention.linear import gdn_backend
-
-        from sglang_gdn.serving.backend import GdnTileBackend
-
-        stock = gdn_backend.GDNAttnBackend
-        gdn_backend.GDNAttnBackend = GdnTileBackend
+        module, name, tile_backend = _backend_classes(runner.device)
+        stock = getattr(module, name)
+        setattr(module, name, tile_backend)
         try:
             built = original(runner, full_attn_backend)
         finally:
-            gdn_backend.GDNAttnBackend = stock
-        linear = getattr(built, "linear_attn_backend", None)
-        if type(linear) is not GdnTileBackend:
+            setattr(module, name, stock)
+        linear: Any = getattr(built, "linear_attn_backend", None)
+        if type(linear) is not tile_backend:
             architectures = getattr(runner.model_config.hf_config, "architectures", None)
             raise GdnServingError(
                 f"{NAME} serves models with Gated DeltaNet layers; SGLang built "
                 f"{type(linear or built).__name__} for {architectures}. Choose another --attention-backend"
             )
-        built.update_mamba_state_after_mtp_verify = functools.partial(
-            linear.commit_drafts, built.update_mamba_state_after_mtp_verify
-        )
+        if runner.device != "npu":
+            built.update_mamba_state_after_mtp_verify = functools.partial(
+                linear.commit_drafts, built.update_mamba_state_after_mtp_verify
+            )
         return built
 
     def _verified(self, factory: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -287,6 +310,10 @@ class Line(ABC):
         """Raises GdnServingError unless this worker is able to serve ``gdn_tile``."""
         self._raise_if_refused()
         raise_unless_device_serves(runner.device)
+        if runner.device == "npu":
+            if not self.npu_seams:
+                raise GdnServingError(f"{NAME} does not serve NPUs with SGLang {self.version}")
+            self.raise_for_problems(self.npu_seams)
         self.raise_for_problems(self.seams)
         self._raise_unless_bound()
         from sglang.srt.layers.attention import attention_registry
@@ -332,6 +359,21 @@ class Line(ABC):
                 raise GdnServingError(f"the hook of {NAME} on {target} is not applied; the log says why above")
 
 
+def _backend_classes(device: str) -> tuple[Any, str, type[Any]]:
+    """Module and name of SGLang's class for GDN layers, which the wrapper looks up when it runs, and ours."""
+    if device == "npu":
+        from sglang.srt.hardware_backend.npu.attention import ascend_gdn_backend
+
+        from sglang_gdn.serving.ascend import GdnTileAscendBackend
+
+        return ascend_gdn_backend, "AscendGDNAttnBackend", GdnTileAscendBackend
+    from sglang.srt.layers.attention.linear import gdn_backend
+
+    from sglang_gdn.serving.backend import GdnTileBackend
+
+    return gdn_backend, "GDNAttnBackend", GdnTileBackend
+
+
 def raise_unless_device_serves(device: str) -> None:
     import torch
 
@@ -344,9 +386,16 @@ def raise_unless_device_serves(device: str) -> None:
         capability = torch.cuda.get_device_capability()
         if capability != (9, 0):
             raise GdnServingError(f"{NAME} needs a GPU of compute capability 9.0; got {capability[0]}.{capability[1]}")
+    elif device == "npu":
+        from sglang_gdn import _C
+
+        if not _C.build_info()["ascend"]:
+            raise GdnServingError(
+                f"{NAME} on an NPU needs a build with the Ascend kernels: `python -m sglang_gdn check`"
+            )
     else:
         kind = "rocm" if device == "cuda" else device
-        raise GdnServingError(f"{NAME} serves the devices cpu and cuda with this SGLang; got {kind}")
+        raise GdnServingError(f"{NAME} serves the devices cpu, cuda and npu with this SGLang; got {kind}")
 
 
 def _is_wrapped_by(function: Any, hook: Callable[..., Any]) -> bool:

@@ -11,6 +11,7 @@ from sglang_gdn.serving.compat.line import (
     HYBRID,
     METADATA,
     NAME,
+    NPU_SEAMS,
     SELECTING_FLAGS,
     START_SEAMS,
     WORKER_SEAMS,
@@ -77,6 +78,7 @@ class Sglang0523(Line):
             "counters in /server_info",
         ),
     )
+    npu_seams = NPU_SEAMS
     choices = _CHOICES
     internal_state = f"{_INTERNAL_STATE}.SchedulerInternalStateController.get_internal_state"
     track_index_tensors = 9
