@@ -10,10 +10,10 @@ import torch
 import cases
 from ascend.chunk_stages import STAGES, Stages
 from cases import BF16, F16, F32, Heads, name_of
-from compare import assert_bit_equal, assert_close, assert_zero
+from compare import assert_bit_equal, assert_close, assert_zero, rel_l2
 from problems import delta_rule, live, randn
 from sglang_gdn.errors import GdnNoKernelError, GdnUnsupportedError
-from tolerances import SPLIT, limit
+from tolerances import ONE_TOKEN_PREFILL, SPLIT, limit
 
 TWO = Heads(1, 2)
 SHARDS = sorted({heads for heads in cases.QWEN_TP if heads.HV <= 4}, key=str)
@@ -125,9 +125,9 @@ def test_rows_do_not_know_each_other():
         begin += length
 
 
-@pytest.mark.parametrize("split", [1, 2, 3, 63, 64, 65, 190])
+@pytest.mark.parametrize("split", [1, 2, 3, 63, 64, 65, 500, 999])
 def test_a_row_in_two_calls(split):
-    problem = rule(TWO, [200], ids=[4])
+    problem = rule(TWO, [1000], ids=[4])
     whole = problem.run()
     first = problem.run(
         **{name: problem.args[name][:, :split] for name in ("q", "k", "v", "g", "beta")},
@@ -135,14 +135,14 @@ def test_a_row_in_two_calls(split):
     )  # fmt: skip
     second = problem.run(
         **{name: problem.args[name][:, split:] for name in ("q", "k", "v", "g", "beta")},
-        cu_seqlens=torch.tensor([0, 200 - split]), cache_indices=torch.tensor([4]), ssm_pool=first.ssm.tensor.clone(),
+        cu_seqlens=torch.tensor([0, 1000 - split]), cache_indices=torch.tensor([4]), ssm_pool=first.ssm.tensor.clone(),
     )  # fmt: skip
+    o = torch.cat([first.o, second.o])
     if split % 64 == 0:
-        assert_bit_equal(torch.cat([first.o, second.o]), whole.o, "o")
+        assert_bit_equal(o, whole.o, "o")
         assert_bit_equal(second.ssm.tensor[4], whole.ssm.tensor[4], "state")
-    bound = limit("npu", "prefill_state", F32)
-    assert_close(second.ssm.tensor[4], whole.ssm.tensor[4], max(bound, SPLIT[BF16]), "state")
-    assert_close(torch.cat([first.o, second.o]), whole.o, limit("npu", "prefill_o", BF16), "o")
+    assert rel_l2(second.ssm.tensor[4], whole.ssm.tensor[4]) <= SPLIT[BF16]
+    assert_close(o, whole.o, limit("npu", "prefill_o", BF16), "o")
 
 
 def test_states_that_are_not_read_may_be_nan():
@@ -166,7 +166,7 @@ def test_one_token_is_a_decode_step():
     problem = rule(TWO, [1], ids=[3], norm=False)
     run = problem.run()
     expected = problem.expected()
-    assert_close(run.ssm.tensor[3], expected.pool[3], limit("npu", "prefill_state", F32), "state")
+    assert_close(run.ssm.tensor[3], expected.pool[3], ONE_TOKEN_PREFILL, "state")
 
 
 def test_huge_states():
