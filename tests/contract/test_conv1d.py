@@ -156,6 +156,24 @@ def test_nothing_past_the_end_is_read(device, tokens, pooled):
     assert_output(y, expected, torch.arange(tokens), device, problem.x.dtype)
 
 
+@pytest.mark.parametrize("rows", [1, 26])
+@pytest.mark.parametrize(("pitch", "tokens"), [(12288, 174763), (16384, 131073), (20480, 104858)])
+def test_columns_of_projections_past_32_bit_offsets(device, pitch, tokens, rows, uncommitted_memory):
+    """The last token lies beyond 2^31 elements; the last ones have the bits, and leave the window, of a short row."""
+    problem = conv(device, 64, rows, 70, act=BF16, pool=BF16)
+    x = torch.empty(tokens * pitch, dtype=BF16, device=device).as_strided((tokens, 64), (pitch, 1), pitch - 64)
+    assert x.storage_offset() + (tokens - 1) * pitch >= 2**31
+    x[-70:] = problem.x
+    lens = [tokens // rows] * (rows - 1)
+    bounds = offsets([*lens, tokens - sum(lens)]).to(device)
+    pool = problem.guarded()
+    state = {"conv_pool": pool.tensor, "cache_indices": problem.ids}
+    y = ops.causal_conv1d(x, problem.weight, problem.bias, query_start_loc=bounds, **state)
+    short = ops.causal_conv1d(problem.x, problem.weight, problem.bias, query_start_loc=offsets([70]).to(device))
+    assert_bit_equal(y[-64:], short[-64:], "y")
+    assert_bit_equal(pool.tensor[problem.ids[-1].item()].mT, problem.x[-3:], "window")
+
+
 @pytest.mark.parametrize("stale", [1e4, torch.nan, torch.inf])
 def test_stale_window_is_ignored_without_initial_state(device, stale):
     problem = conv(device, 70, 4, 12)

@@ -182,6 +182,21 @@ def test_error_does_not_grow_over_32768_tokens(device, act):
         assert_close(run.h[chunk], expected.boundaries[0][chunk], bounds[1], f"state before token {begin}")
 
 
+def test_131072_tokens_equal_their_halves(device):
+    tokens = 131072
+    problem = fused_layer(device, small(1, 1), lens=[tokens], initial=[False], act=BF16, conv=BF16)
+    whole, outputs = problem.prefill(), []
+    bounds = torch.tensor([0, tokens // 2], dtype=torch.int32, device=device)
+    for part, initial in ((slice(0, tokens // 2), {}), (slice(tokens // 2, None), {"has_initial_state": None})):
+        half = {name: x[part] for name, x in problem.tokens.items()}
+        run = problem.prefill(**half, **initial, query_start_loc=bounds)
+        problem.conv, problem.ssm = run.conv.tensor.clone(), run.ssm.tensor.clone()
+        outputs.append(run.o)
+    assert_bit_equal(torch.cat(outputs), whole.o, "o")
+    assert_bit_equal(run.ssm.tensor, whole.ssm.tensor, "ssm_pool")
+    assert_bit_equal(run.conv.tensor, whole.conv.tensor, "conv_pool")
+
+
 # --- continuation --------------------------------------------------------------------------------------------------
 
 
