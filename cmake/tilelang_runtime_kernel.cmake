@@ -1,7 +1,8 @@
 # tilelang_register_runtime_kernel(NAME kernel WRAPPER_SRCS sources...)
 #
-# Adds a kernel to the target gdn_ascend: its C++ wrapper, its table of variants and the committed device sources that
-# generated/manifest.json lists. A file that was edited by hand, or is missing, stops the configuration.
+# Adds a kernel: its C++ wrapper and its table of variants to the target gdn_ascend, and the committed device sources that
+# generated/manifest.json lists to libsglang_gdn_ascend.so, or to gdn_ascend where it runs on the simulator. A file that
+# was edited by hand, or is missing, stops the configuration.
 set(GDN_ASCEND_MANIFEST_SCHEMA 1)
 
 function(tilelang_register_runtime_kernel)
@@ -73,6 +74,19 @@ function(gdn_ascend_device_source source)
     DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/device/gdn_ascend_launch.hpp
             ${CMAKE_CURRENT_SOURCE_DIR}/device/gdn_ascend_tile.hpp
     VERBATIM)
-  target_sources(gdn_ascend PRIVATE ${object})
-  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set_property(TARGET gdn_ascend APPEND PROPERTY GDN_DEVICE_OBJECTS ${object})
+endfunction()
+
+# libsglang_gdn_ascend.so, beside the Python module, which loads it with the first launch: it needs CANN to be loaded.
+function(gdn_ascend_device_library)
+  get_target_property(objects gdn_ascend GDN_DEVICE_OBJECTS)
+  set(library ${CMAKE_CURRENT_BINARY_DIR}/libsglang_gdn_ascend.so)
+  add_custom_command(
+    OUTPUT ${library}
+    COMMAND ${GDN_BISHENG} --npu-arch=dav-2201 -fPIC --shared ${objects} -o ${library} -L$ENV{ASCEND_HOME_PATH}/lib64
+            -lruntime -lascendcl -lm -ltiling_api -lplatform -lc_sec -ldl
+    DEPENDS ${objects}
+    VERBATIM)
+  add_custom_target(sglang_gdn_ascend ALL DEPENDS ${library})
+  install(FILES ${library} DESTINATION sglang_gdn)
 endfunction()

@@ -132,7 +132,11 @@ def check_accelerators(report: Report) -> None:
     if report.versions["torch_npu"] is None:
         report.add("an NPU, but no torch_npu", "pip install torch_npu, of the version of torch")
     if not report.build["ascend"]:
-        report.add("this build has no Ascend kernels", f"with CANN's set_env.sh sourced: {rebuild.format('ASCEND')}")
+        report.add(
+            "this build has no Ascend kernels",
+            "with CANN's set_env.sh sourced, and tilelang-ascend==0.1.4, scikit-build-core and nanobind installed: "
+            f"{rebuild.format('ASCEND')} --no-build-isolation",
+        )
 
 
 def check_plugin(report: Report) -> None:

@@ -8,9 +8,23 @@
 #include <string>
 
 #include "acl/acl.h"
+#include "ascend/variant.hpp"
 
 namespace gdn::ascend {
 namespace {
+
+constexpr const char* kKernels = "libsglang_gdn_ascend.so";
+
+// Lies beside the module that this is linked into.
+void* load_kernels() {
+  Dl_info self;
+  dladdr(reinterpret_cast<void*>(&device_function), &self);
+  const std::string module = self.dli_fname;
+  void* library = dlopen((module.substr(0, module.rfind('/') + 1) + kKernels).c_str(), RTLD_NOW);
+  if (!library)
+    throw std::runtime_error(std::string(kKernels) + " cannot be loaded (source CANN's set_env.sh): " + dlerror());
+  return library;
+}
 
 // CANN is loaded, never linked: the package imports on machines without it.
 void* acl_library() {
@@ -28,6 +42,13 @@ Function* acl_function(const char* name) {
 }
 
 }  // namespace
+
+void* device_function(const char* name) {
+  static void* const library = load_kernels();
+  void* function = dlsym(library, name);
+  if (!function) throw std::runtime_error(std::string(kKernels) + " has no " + name);
+  return function;
+}
 
 int32_t cube_cores(int32_t device) {
   static std::array<std::atomic<int32_t>, 64> known = {};

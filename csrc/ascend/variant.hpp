@@ -39,13 +39,21 @@ inline TensorArgument flag_argument(const TensorRef& flags, const TensorRef& ins
 constexpr int kMaxKeys = 4;
 constexpr int kMaxTensors = 32;
 
+// `name` is also that of the function that launches it.
 template <class Arguments>
 struct Variant {
   const char* name;
   DType keys[kMaxKeys];
   DType tensors[kMaxTensors];
-  void (*launch)(const Arguments&, void* stream);
 };
+
+// The launch functions are in a library of their own, which needs CANN and is loaded with the first of them.
+void* device_function(const char* name);
+
+template <class Arguments>
+auto launch_function(const char* name) {
+  return reinterpret_cast<void (*)(const Arguments&, void* stream)>(device_function(name));
+}
 
 template <class Arguments, size_t kVariants, size_t kKeys>
 const Variant<Arguments>* find_variant(const Variant<Arguments> (&variants)[kVariants], const DType (&wanted)[kKeys]) {

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gdn_aot.compile import CompileError, check_kernels, compile_kernels
+from gdn_aot.compile import CompileError, build_device_library, check_kernels, compile_kernels
 from gdn_aot.generator.run import GeneratorError, set_up
 from gdn_aot.lowering import PLATFORMS
 from gdn_aot.source import SourceError
@@ -33,6 +33,8 @@ def main() -> int:
         else:
             act = check_kernels if options.check else compile_kernels
             act(options.kernels, options.device, options.output, options.cache)
+            if not options.check and (library := build_device_library(Path("build/ascend/device"))):
+                print(library)
     except (CompileError, GeneratorError, SourceError) as error:
         print(f"gdn_aot: {error}", file=sys.stderr)
         return 1

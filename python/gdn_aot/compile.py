@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,24 @@ def compile_kernels(names: Sequence[str] | None, device: str, output: Path, cach
         write_if_changed(output / name, text)
     kept = {name: entry for name, entry in manifest.read(output).items() if name in everything and name not in kernels}
     write_if_changed(output / "manifest.json", manifest.render(kept | entries))
+
+
+def build_device_library(folder: Path) -> Path | None:
+    """Compiles the committed device sources by the package's own build; None where BiSheng is not on ``PATH``.
+
+    Raises:
+        CompileError: the build failed, with its output.
+    """
+    if shutil.which("bisheng") is None:
+        return None
+    find = subprocess.run([sys.executable, "-m", "nanobind", "--cmake_dir"], check=True, capture_output=True, text=True)
+    options = ["-DSGLANG_GDN_ASCEND=ON", "-DSGLANG_GDN_CUDA=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = ["cmake", "-S", ".", "-B", folder, *options, f"-Dnanobind_DIR={find.stdout.strip()}"]
+    for command in (configure, ["cmake", "--build", folder, "--target", "sglang_gdn_ascend", "--parallel"]):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise CompileError(f"BiSheng: {done.stdout}")
+    return folder / "csrc/ascend/libsglang_gdn_ascend.so"
 
 
 def check_kernels(names: Sequence[str] | None, device: str, output: Path, cache: Path) -> None:

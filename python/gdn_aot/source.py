@@ -82,7 +82,8 @@ def variant_source(kernel: type[Kernel], spec: Any, lowered: str) -> tuple[str, 
         device = device.replace(TEMPLATES, TEMPLATES + OWN_TEMPLATES)
     arguments = [f"a.{name}.data" for name in signature.tensors] + [f"a.{s.name}" for s in signature.scalars]
     launch = (
-        f"void gdn::ascend::launch_{variant}(const {camel(kernel.NAME)}Arguments& a, aclrtStream stream) {{\n"
+        f'extern "C" void gdn_ascend_{variant}(const gdn::ascend::{camel(kernel.NAME)}Arguments& a, '
+        "aclrtStream stream) {\n"
         f"  GDN_ASCEND_LAUNCH({variant}, a.blocks, stream, {', '.join(arguments)});\n"
         "}\n"
     )
@@ -104,11 +105,7 @@ def kernel_header(kernel: type[Kernel], signature: Signature) -> str:
         f"// Null if no such variant is built.\nconst Variant<{name}Arguments>* find_{kernel.NAME}({keys});\n\n"
         f"// Refuses tensors whose element type is not that of the variant.\n"
         f"void launch(const Variant<{name}Arguments>& variant, const {name}Arguments& arguments, void* stream);\n\n"
-        + "".join(
-            f"void launch_{variant_name(kernel, each)}(const {name}Arguments& arguments, void* stream);\n"
-            for each in kernel.SPECIALIZATIONS
-        )
-        + "\n}  // namespace gdn::ascend\n"
+        "}  // namespace gdn::ascend\n"
     )
 
 
@@ -120,7 +117,7 @@ def kernel_registry(kernel: type[Kernel]) -> str:
         keys = ", ".join(f"DType::{CPP_DTYPES[DType(value)]}" for value in spec_fields(spec).values())
         dtypes = ", ".join(f"DType::{CPP_DTYPES[tensor.dtype]}" for tensor in kernel.tensors(spec))
         variant = variant_name(kernel, spec)
-        rows.append(f'    {{"{variant}", {{{keys}}}, {{{dtypes}}}, launch_{variant}}},\n')
+        rows.append(f'    {{"gdn_ascend_{variant}", {{{keys}}}, {{{dtypes}}}}},\n')
     fields = list(spec_fields(kernel.SPECIALIZATIONS[0]))
     checks = "".join(
         f'  expect_dtype(variant.name, "{tensor.name}", arguments.{tensor.name}, variant.tensors[{i}]);\n'
@@ -133,5 +130,6 @@ def kernel_registry(kernel: type[Kernel]) -> str:
         f"const Variant<{name}Arguments>* find_{kernel.NAME}({', '.join(f'DType {field}' for field in fields)}) {{\n"
         f"  return find_variant(kVariants, {{{', '.join(fields)}}});\n}}\n\n"
         f"void launch(const Variant<{name}Arguments>& variant, const {name}Arguments& arguments, void* stream) {{\n"
-        f"{checks}  variant.launch(arguments, stream);\n}}\n\n}}  // namespace gdn::ascend\n"
+        f"{checks}  launch_function<{name}Arguments>(variant.name)(arguments, stream);\n}}\n\n"
+        "}  // namespace gdn::ascend\n"
     )

@@ -48,11 +48,4 @@ const Variant<CausalConv1dArguments>* find_causal_conv1d(DType act, DType window
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<CausalConv1dArguments>& variant, const CausalConv1dArguments& arguments, void* stream);
 
-void launch_causal_conv1d_act_bf16_window_f32(const CausalConv1dArguments& arguments, void* stream);
-void launch_causal_conv1d_act_bf16_window_bf16(const CausalConv1dArguments& arguments, void* stream);
-void launch_causal_conv1d_act_bf16_window_f16(const CausalConv1dArguments& arguments, void* stream);
-void launch_causal_conv1d_act_f16_window_f32(const CausalConv1dArguments& arguments, void* stream);
-void launch_causal_conv1d_act_f16_window_bf16(const CausalConv1dArguments& arguments, void* stream);
-void launch_causal_conv1d_act_f16_window_f16(const CausalConv1dArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -240,6 +240,6 @@ extern "C" __global__ __aicore__ void causal_conv1d_act_f16_window_f32( GM_ADDR 
 #include "ascend/generated/causal_conv1d.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_causal_conv1d_act_f16_window_f32(const CausalConv1dArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_causal_conv1d_act_f16_window_f32(const gdn::ascend::CausalConv1dArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(causal_conv1d_act_f16_window_f32, a.blocks, stream, a.x.data, a.weight.data, a.bias.data, a.conv_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.track_slots.data, a.track_lens.data, a.out.data, a.blocks, a.channel_lanes, a.row_lanes, a.rows, a.width, a.start_pitch, a.index_pitch, a.track_pitch, a.track_len_pitch, a.tracks, a.has_bias, a.has_pool, a.all_initial, a.silu, a.tokens, a.x_pitch, a.taps_size, a.channels, a.slots, a.pool_pitch, a.starts, a.indices, a.flags);
 }

@@ -5,12 +5,12 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<CausalConv1dArguments> kVariants[] = {
-    {"causal_conv1d_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_f32},
-    {"causal_conv1d_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_bf16},
-    {"causal_conv1d_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}, launch_causal_conv1d_act_bf16_window_f16},
-    {"causal_conv1d_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_f32},
-    {"causal_conv1d_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_bf16},
-    {"causal_conv1d_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}, launch_causal_conv1d_act_f16_window_f16},
+    {"gdn_ascend_causal_conv1d_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}},
+    {"gdn_ascend_causal_conv1d_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}},
+    {"gdn_ascend_causal_conv1d_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::i32, DType::boolean, DType::i32, DType::i32, DType::f16}},
 };
 
 }  // namespace
@@ -30,7 +30,7 @@ void launch(const Variant<CausalConv1dArguments>& variant, const CausalConv1dArg
   expect_dtype(variant.name, "track_slots", arguments.track_slots, variant.tensors[7]);
   expect_dtype(variant.name, "track_lens", arguments.track_lens, variant.tensors[8]);
   expect_dtype(variant.name, "out", arguments.out, variant.tensors[9]);
-  variant.launch(arguments, stream);
+  launch_function<CausalConv1dArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

@@ -45,11 +45,4 @@ const Variant<CausalConv1dUpdateArguments>* find_causal_conv1d_update(DType act,
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<CausalConv1dUpdateArguments>& variant, const CausalConv1dUpdateArguments& arguments, void* stream);
 
-void launch_causal_conv1d_update_act_bf16_window_f32(const CausalConv1dUpdateArguments& arguments, void* stream);
-void launch_causal_conv1d_update_act_bf16_window_bf16(const CausalConv1dUpdateArguments& arguments, void* stream);
-void launch_causal_conv1d_update_act_bf16_window_f16(const CausalConv1dUpdateArguments& arguments, void* stream);
-void launch_causal_conv1d_update_act_f16_window_f32(const CausalConv1dUpdateArguments& arguments, void* stream);
-void launch_causal_conv1d_update_act_f16_window_bf16(const CausalConv1dUpdateArguments& arguments, void* stream);
-void launch_causal_conv1d_update_act_f16_window_f16(const CausalConv1dUpdateArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

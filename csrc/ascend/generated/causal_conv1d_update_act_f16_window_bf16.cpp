@@ -172,6 +172,6 @@ extern "C" __global__ __aicore__ void causal_conv1d_update_act_f16_window_bf16( 
 #include "ascend/generated/causal_conv1d_update.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_causal_conv1d_update_act_f16_window_bf16(const CausalConv1dUpdateArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_causal_conv1d_update_act_f16_window_bf16(const gdn::ascend::CausalConv1dUpdateArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(causal_conv1d_update_act_f16_window_bf16, a.blocks, stream, a.x.data, a.weight.data, a.bias.data, a.conv_pool.data, a.cache_indices.data, a.windows.data, a.window_indices.data, a.out.data, a.blocks, a.channel_lanes, a.row_lanes, a.tokens, a.width, a.x_token_pitch, a.window_token_pitch, a.index_pitch, a.has_bias, a.silu, a.update_state, a.store_windows, a.rows, a.x_pitch, a.taps_size, a.channels, a.slots, a.pool_pitch, a.indices, a.spec_slots, a.windows_pitch, a.out_pitch);
 }

@@ -5,12 +5,12 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<CausalConv1dUpdateArguments> kVariants[] = {
-    {"causal_conv1d_update_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}, launch_causal_conv1d_update_act_bf16_window_f32},
-    {"causal_conv1d_update_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::bf16, DType::i32, DType::bf16}, launch_causal_conv1d_update_act_bf16_window_bf16},
-    {"causal_conv1d_update_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::f16, DType::i32, DType::bf16}, launch_causal_conv1d_update_act_bf16_window_f16},
-    {"causal_conv1d_update_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}, launch_causal_conv1d_update_act_f16_window_f32},
-    {"causal_conv1d_update_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::bf16, DType::i32, DType::f16}, launch_causal_conv1d_update_act_f16_window_bf16},
-    {"causal_conv1d_update_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::f16, DType::i32, DType::f16}, launch_causal_conv1d_update_act_f16_window_f16},
+    {"gdn_ascend_causal_conv1d_update_act_bf16_window_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_update_act_bf16_window_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::i32, DType::bf16, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_update_act_bf16_window_f16", {DType::bf16, DType::f16}, {DType::bf16, DType::bf16, DType::bf16, DType::f16, DType::i32, DType::f16, DType::i32, DType::bf16}},
+    {"gdn_ascend_causal_conv1d_update_act_f16_window_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}},
+    {"gdn_ascend_causal_conv1d_update_act_f16_window_bf16", {DType::f16, DType::bf16}, {DType::f16, DType::f16, DType::f16, DType::bf16, DType::i32, DType::bf16, DType::i32, DType::f16}},
+    {"gdn_ascend_causal_conv1d_update_act_f16_window_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::i32, DType::f16, DType::i32, DType::f16}},
 };
 
 }  // namespace
@@ -28,7 +28,7 @@ void launch(const Variant<CausalConv1dUpdateArguments>& variant, const CausalCon
   expect_dtype(variant.name, "windows", arguments.windows, variant.tensors[5]);
   expect_dtype(variant.name, "window_indices", arguments.window_indices, variant.tensors[6]);
   expect_dtype(variant.name, "out", arguments.out, variant.tensors[7]);
-  variant.launch(arguments, stream);
+  launch_function<CausalConv1dUpdateArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

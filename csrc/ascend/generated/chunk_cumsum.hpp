@@ -27,6 +27,4 @@ const Variant<ChunkCumsumArguments>* find_chunk_cumsum(DType gates);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ChunkCumsumArguments>& variant, const ChunkCumsumArguments& arguments, void* stream);
 
-void launch_chunk_cumsum_gates_f32(const ChunkCumsumArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

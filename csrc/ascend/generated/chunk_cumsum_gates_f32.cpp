@@ -82,6 +82,6 @@ extern "C" __global__ __aicore__ void chunk_cumsum_gates_f32( GM_ADDR g_handle, 
 #include "ascend/generated/chunk_cumsum.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_chunk_cumsum_gates_f32(const ChunkCumsumArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_chunk_cumsum_gates_f32(const gdn::ascend::ChunkCumsumArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(chunk_cumsum_gates_f32, a.blocks, stream, a.g.data, a.query_start_loc.data, a.gates.data, a.blocks, a.rows, a.start_pitch, a.tokens, a.g_pitch, a.starts, a.chunks, a.heads);
 }

@@ -5,7 +5,7 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkCumsumArguments> kVariants[] = {
-    {"chunk_cumsum_gates_f32", {DType::f32}, {DType::f32, DType::i32, DType::f32}, launch_chunk_cumsum_gates_f32},
+    {"gdn_ascend_chunk_cumsum_gates_f32", {DType::f32}, {DType::f32, DType::i32, DType::f32}},
 };
 
 }  // namespace
@@ -18,7 +18,7 @@ void launch(const Variant<ChunkCumsumArguments>& variant, const ChunkCumsumArgum
   expect_dtype(variant.name, "g", arguments.g, variant.tensors[0]);
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[1]);
   expect_dtype(variant.name, "gates", arguments.gates, variant.tensors[2]);
-  variant.launch(arguments, stream);
+  launch_function<ChunkCumsumArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

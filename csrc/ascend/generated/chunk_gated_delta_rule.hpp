@@ -74,7 +74,4 @@ const Variant<ChunkGatedDeltaRuleArguments>* find_chunk_gated_delta_rule(DType a
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ChunkGatedDeltaRuleArguments>& variant, const ChunkGatedDeltaRuleArguments& arguments, void* stream);
 
-void launch_chunk_gated_delta_rule_act_bf16(const ChunkGatedDeltaRuleArguments& arguments, void* stream);
-void launch_chunk_gated_delta_rule_act_f16(const ChunkGatedDeltaRuleArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -684,6 +684,6 @@ extern "C" __global__ __aicore__ void chunk_gated_delta_rule_act_f16( GM_ADDR q_
 #include "ascend/generated/chunk_gated_delta_rule.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_chunk_gated_delta_rule_act_f16(const ChunkGatedDeltaRuleArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_chunk_gated_delta_rule_act_f16(const gdn::ascend::ChunkGatedDeltaRuleArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(chunk_gated_delta_rule_act_f16, a.blocks, stream, a.q.data, a.k.data, a.v.data, a.g.data, a.beta.data, a.ssm_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.track_state.data, a.track_chunk_idx.data, a.chunk_states.data, a.out.data, a.head_gates.data, a.head_beta.data, a.lower_.data, a.write.data, a.erase.data, a.w.data, a.h.data, a.v_new.data, a.product_space.data, a.norm_space.data, a.diagonal_space.data, a.weight_space.data, a.state_space.data, a.identity_space.data, a.blocks, a.rows, a.start_pitch, a.index_pitch, a.track_pitch, a.q_head_pitch, a.k_head_pitch, a.v_head_pitch, a.ratio, a.all_initial, a.update_state, a.tracks, a.keeps, a.l2norm, a.stop_after, a.scale, a.tokens, a.q_pitch, a.k_pitch, a.v_pitch, a.g_pitch, a.beta_pitch, a.slots, a.pool_pitch, a.starts, a.indices, a.flags, a.heads, a.places, a.buffers);
 }

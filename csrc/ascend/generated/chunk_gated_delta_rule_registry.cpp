@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkGatedDeltaRuleArguments> kVariants[] = {
-    {"chunk_gated_delta_rule_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f32, DType::i32, DType::f32, DType::bf16, DType::f32, DType::f32, DType::f32, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::bf16}, launch_chunk_gated_delta_rule_act_bf16},
-    {"chunk_gated_delta_rule_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f32, DType::i32, DType::f32, DType::f16, DType::f32, DType::f32, DType::f32, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f16, DType::f16, DType::f32, DType::f16}, launch_chunk_gated_delta_rule_act_f16},
+    {"gdn_ascend_chunk_gated_delta_rule_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f32, DType::i32, DType::f32, DType::bf16, DType::f32, DType::f32, DType::f32, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::bf16}},
+    {"gdn_ascend_chunk_gated_delta_rule_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f32, DType::i32, DType::f32, DType::f16, DType::f32, DType::f32, DType::f32, DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f16, DType::f16, DType::f32, DType::f16}},
 };
 
 }  // namespace
@@ -43,7 +43,7 @@ void launch(const Variant<ChunkGatedDeltaRuleArguments>& variant, const ChunkGat
   expect_dtype(variant.name, "weight_space", arguments.weight_space, variant.tensors[24]);
   expect_dtype(variant.name, "state_space", arguments.state_space, variant.tensors[25]);
   expect_dtype(variant.name, "identity_space", arguments.identity_space, variant.tensors[26]);
-  variant.launch(arguments, stream);
+  launch_function<ChunkGatedDeltaRuleArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

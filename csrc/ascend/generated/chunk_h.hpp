@@ -50,7 +50,4 @@ const Variant<ChunkHArguments>* find_chunk_h(DType act);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ChunkHArguments>& variant, const ChunkHArguments& arguments, void* stream);
 
-void launch_chunk_h_act_bf16(const ChunkHArguments& arguments, void* stream);
-void launch_chunk_h_act_f16(const ChunkHArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

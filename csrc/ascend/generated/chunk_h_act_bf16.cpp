@@ -246,6 +246,6 @@ extern "C" __global__ __aicore__ void chunk_h_act_bf16( GM_ADDR k_handle,  GM_AD
 #include "ascend/generated/chunk_h.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_chunk_h_act_bf16(const ChunkHArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_chunk_h_act_bf16(const gdn::ascend::ChunkHArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(chunk_h_act_bf16, a.blocks, stream, a.k.data, a.v.data, a.head_gates.data, a.write.data, a.w.data, a.ssm_pool.data, a.query_start_loc.data, a.cache_indices.data, a.has_initial_state.data, a.h.data, a.v_new.data, a.diagonal_space.data, a.state_space.data, a.identity_space.data, a.blocks, a.rows, a.start_pitch, a.index_pitch, a.k_head_pitch, a.v_head_pitch, a.ratio, a.all_initial, a.update_state, a.tokens, a.k_pitch, a.v_pitch, a.chunks, a.heads, a.slots, a.pool_pitch, a.starts, a.indices, a.flags, a.buffers);
 }

@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkHArguments> kVariants[] = {
-    {"chunk_h_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::bf16}, launch_chunk_h_act_bf16},
-    {"chunk_h_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f16, DType::f16, DType::f16, DType::f32, DType::f16}, launch_chunk_h_act_f16},
+    {"gdn_ascend_chunk_h_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::bf16}},
+    {"gdn_ascend_chunk_h_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::f32, DType::i32, DType::i32, DType::boolean, DType::f16, DType::f16, DType::f16, DType::f32, DType::f16}},
 };
 
 }  // namespace
@@ -30,7 +30,7 @@ void launch(const Variant<ChunkHArguments>& variant, const ChunkHArguments& argu
   expect_dtype(variant.name, "diagonal_space", arguments.diagonal_space, variant.tensors[11]);
   expect_dtype(variant.name, "state_space", arguments.state_space, variant.tensors[12]);
   expect_dtype(variant.name, "identity_space", arguments.identity_space, variant.tensors[13]);
-  variant.launch(arguments, stream);
+  launch_function<ChunkHArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

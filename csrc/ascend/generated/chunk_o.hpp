@@ -45,7 +45,4 @@ const Variant<ChunkOArguments>* find_chunk_o(DType act);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ChunkOArguments>& variant, const ChunkOArguments& arguments, void* stream);
 
-void launch_chunk_o_act_bf16(const ChunkOArguments& arguments, void* stream);
-void launch_chunk_o_act_f16(const ChunkOArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

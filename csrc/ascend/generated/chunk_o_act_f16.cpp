@@ -240,6 +240,6 @@ extern "C" __global__ __aicore__ void chunk_o_act_f16( GM_ADDR q_handle,  GM_ADD
 #include "ascend/generated/chunk_o.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_chunk_o_act_f16(const ChunkOArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_chunk_o_act_f16(const gdn::ascend::ChunkOArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(chunk_o_act_f16, a.blocks, stream, a.q.data, a.k.data, a.head_gates.data, a.h.data, a.v_new.data, a.query_start_loc.data, a.cache_indices.data, a.out.data, a.score_space.data, a.diagonal_space.data, a.weight_space.data, a.blocks, a.rows, a.start_pitch, a.index_pitch, a.q_head_pitch, a.k_head_pitch, a.ratio, a.slots, a.scale, a.tokens, a.q_pitch, a.k_pitch, a.chunks, a.heads, a.starts, a.indices, a.buffers);
 }

@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkOArguments> kVariants[] = {
-    {"chunk_o_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::bf16, DType::f32, DType::bf16, DType::bf16}, launch_chunk_o_act_bf16},
-    {"chunk_o_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::i32, DType::i32, DType::f16, DType::f32, DType::f16, DType::f16}, launch_chunk_o_act_f16},
+    {"gdn_ascend_chunk_o_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::bf16, DType::i32, DType::i32, DType::bf16, DType::f32, DType::bf16, DType::bf16}},
+    {"gdn_ascend_chunk_o_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::f32, DType::f16, DType::f16, DType::i32, DType::i32, DType::f16, DType::f32, DType::f16, DType::f16}},
 };
 
 }  // namespace
@@ -27,7 +27,7 @@ void launch(const Variant<ChunkOArguments>& variant, const ChunkOArguments& argu
   expect_dtype(variant.name, "score_space", arguments.score_space, variant.tensors[8]);
   expect_dtype(variant.name, "diagonal_space", arguments.diagonal_space, variant.tensors[9]);
   expect_dtype(variant.name, "weight_space", arguments.weight_space, variant.tensors[10]);
-  variant.launch(arguments, stream);
+  launch_function<ChunkOArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

@@ -29,6 +29,4 @@ const Variant<ChunkTransposeArguments>* find_chunk_transpose(DType gates);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ChunkTransposeArguments>& variant, const ChunkTransposeArguments& arguments, void* stream);
 
-void launch_chunk_transpose_gates_f32(const ChunkTransposeArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

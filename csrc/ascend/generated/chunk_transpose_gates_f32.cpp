@@ -82,6 +82,6 @@ extern "C" __global__ __aicore__ void chunk_transpose_gates_f32( GM_ADDR gates_h
 #include "ascend/generated/chunk_transpose.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_chunk_transpose_gates_f32(const ChunkTransposeArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_chunk_transpose_gates_f32(const gdn::ascend::ChunkTransposeArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(chunk_transpose_gates_f32, a.blocks, stream, a.gates.data, a.beta.data, a.query_start_loc.data, a.head_gates.data, a.head_beta.data, a.blocks, a.rows, a.start_pitch, a.chunks, a.heads, a.tokens, a.beta_pitch, a.starts);
 }

@@ -5,7 +5,7 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ChunkTransposeArguments> kVariants[] = {
-    {"chunk_transpose_gates_f32", {DType::f32}, {DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}, launch_chunk_transpose_gates_f32},
+    {"gdn_ascend_chunk_transpose_gates_f32", {DType::f32}, {DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}},
 };
 
 }  // namespace
@@ -20,7 +20,7 @@ void launch(const Variant<ChunkTransposeArguments>& variant, const ChunkTranspos
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[2]);
   expect_dtype(variant.name, "head_gates", arguments.head_gates, variant.tensors[3]);
   expect_dtype(variant.name, "head_beta", arguments.head_beta, variant.tensors[4]);
-  variant.launch(arguments, stream);
+  launch_function<ChunkTransposeArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

@@ -58,9 +58,4 @@ const Variant<FusedSigmoidGatingDeltaRuleUpdateArguments>* find_fused_sigmoid_ga
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<FusedSigmoidGatingDeltaRuleUpdateArguments>& variant, const FusedSigmoidGatingDeltaRuleUpdateArguments& arguments, void* stream);
 
-void launch_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32(const FusedSigmoidGatingDeltaRuleUpdateArguments& arguments, void* stream);
-void launch_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_bf16(const FusedSigmoidGatingDeltaRuleUpdateArguments& arguments, void* stream);
-void launch_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f32(const FusedSigmoidGatingDeltaRuleUpdateArguments& arguments, void* stream);
-void launch_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16(const FusedSigmoidGatingDeltaRuleUpdateArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

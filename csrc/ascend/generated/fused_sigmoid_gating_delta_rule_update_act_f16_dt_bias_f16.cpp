@@ -356,6 +356,6 @@ extern "C" __global__ __aicore__ void fused_sigmoid_gating_delta_rule_update_act
 #include "ascend/generated/fused_sigmoid_gating_delta_rule_update.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16(const FusedSigmoidGatingDeltaRuleUpdateArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16(const gdn::ascend::FusedSigmoidGatingDeltaRuleUpdateArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16, a.blocks, stream, a.q.data, a.k.data, a.v.data, a.a.data, a.b.data, a.A_log.data, a.dt_bias_weight.data, a.ssm_pool.data, a.cache_indices.data, a.states.data, a.state_indices.data, a.out.data, a.blocks, a.tokens, a.ratio, a.q_token_pitch, a.q_head_pitch, a.k_token_pitch, a.k_head_pitch, a.v_token_pitch, a.v_head_pitch, a.a_token_pitch, a.b_token_pitch, a.index_pitch, a.l2norm, a.update_state, a.store_states, a.scale, a.rows, a.q_pitch, a.k_pitch, a.v_pitch, a.a_pitch, a.b_pitch, a.heads, a.slots, a.pool_pitch, a.indices, a.spec_slots, a.states_pitch, a.state_token_pitch, a.out_pitch);
 }

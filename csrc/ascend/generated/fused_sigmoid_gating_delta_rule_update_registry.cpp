@@ -5,10 +5,10 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<FusedSigmoidGatingDeltaRuleUpdateArguments> kVariants[] = {
-    {"fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}, launch_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32},
-    {"fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}, launch_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_bf16},
-    {"fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}, launch_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f32},
-    {"fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f16, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}, launch_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16},
+    {"gdn_ascend_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_f32", {DType::bf16, DType::f32}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}},
+    {"gdn_ascend_fused_sigmoid_gating_delta_rule_update_act_bf16_dt_bias_bf16", {DType::bf16, DType::bf16}, {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::bf16, DType::f32, DType::i32, DType::f32, DType::i32, DType::bf16}},
+    {"gdn_ascend_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f32", {DType::f16, DType::f32}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}},
+    {"gdn_ascend_fused_sigmoid_gating_delta_rule_update_act_f16_dt_bias_f16", {DType::f16, DType::f16}, {DType::f16, DType::f16, DType::f16, DType::f16, DType::f16, DType::f32, DType::f16, DType::f32, DType::i32, DType::f32, DType::i32, DType::f16}},
 };
 
 }  // namespace
@@ -30,7 +30,7 @@ void launch(const Variant<FusedSigmoidGatingDeltaRuleUpdateArguments>& variant, 
   expect_dtype(variant.name, "states", arguments.states, variant.tensors[9]);
   expect_dtype(variant.name, "state_indices", arguments.state_indices, variant.tensors[10]);
   expect_dtype(variant.name, "out", arguments.out, variant.tensors[11]);
-  variant.launch(arguments, stream);
+  launch_function<FusedSigmoidGatingDeltaRuleUpdateArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

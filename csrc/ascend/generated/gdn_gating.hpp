@@ -27,9 +27,4 @@ const Variant<GdnGatingArguments>* find_gdn_gating(DType act, DType dt_bias);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<GdnGatingArguments>& variant, const GdnGatingArguments& arguments, void* stream);
 
-void launch_gdn_gating_act_bf16_dt_bias_f32(const GdnGatingArguments& arguments, void* stream);
-void launch_gdn_gating_act_bf16_dt_bias_bf16(const GdnGatingArguments& arguments, void* stream);
-void launch_gdn_gating_act_f16_dt_bias_f32(const GdnGatingArguments& arguments, void* stream);
-void launch_gdn_gating_act_f16_dt_bias_f16(const GdnGatingArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -177,6 +177,6 @@ extern "C" __global__ __aicore__ void gdn_gating_act_bf16_dt_bias_bf16( GM_ADDR 
 #include "ascend/generated/gdn_gating.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_gdn_gating_act_bf16_dt_bias_bf16(const GdnGatingArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_gdn_gating_act_bf16_dt_bias_bf16(const gdn::ascend::GdnGatingArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(gdn_gating_act_bf16_dt_bias_bf16, a.blocks, stream, a.A_log.data, a.a.data, a.b.data, a.dt_bias_weight.data, a.g.data, a.beta.data, a.blocks, a.heads, a.tokens, a.a_pitch, a.b_pitch);
 }

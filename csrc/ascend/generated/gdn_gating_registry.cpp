@@ -5,10 +5,10 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<GdnGatingArguments> kVariants[] = {
-    {"gdn_gating_act_bf16_dt_bias_f32", {DType::bf16, DType::f32}, {DType::f32, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32}, launch_gdn_gating_act_bf16_dt_bias_f32},
-    {"gdn_gating_act_bf16_dt_bias_bf16", {DType::bf16, DType::bf16}, {DType::f32, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32}, launch_gdn_gating_act_bf16_dt_bias_bf16},
-    {"gdn_gating_act_f16_dt_bias_f32", {DType::f16, DType::f32}, {DType::f32, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32}, launch_gdn_gating_act_f16_dt_bias_f32},
-    {"gdn_gating_act_f16_dt_bias_f16", {DType::f16, DType::f16}, {DType::f32, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32}, launch_gdn_gating_act_f16_dt_bias_f16},
+    {"gdn_ascend_gdn_gating_act_bf16_dt_bias_f32", {DType::bf16, DType::f32}, {DType::f32, DType::bf16, DType::bf16, DType::f32, DType::f32, DType::f32}},
+    {"gdn_ascend_gdn_gating_act_bf16_dt_bias_bf16", {DType::bf16, DType::bf16}, {DType::f32, DType::bf16, DType::bf16, DType::bf16, DType::f32, DType::f32}},
+    {"gdn_ascend_gdn_gating_act_f16_dt_bias_f32", {DType::f16, DType::f32}, {DType::f32, DType::f16, DType::f16, DType::f32, DType::f32, DType::f32}},
+    {"gdn_ascend_gdn_gating_act_f16_dt_bias_f16", {DType::f16, DType::f16}, {DType::f32, DType::f16, DType::f16, DType::f16, DType::f32, DType::f32}},
 };
 
 }  // namespace
@@ -24,7 +24,7 @@ void launch(const Variant<GdnGatingArguments>& variant, const GdnGatingArguments
   expect_dtype(variant.name, "dt_bias_weight", arguments.dt_bias_weight, variant.tensors[3]);
   expect_dtype(variant.name, "g", arguments.g, variant.tensors[4]);
   expect_dtype(variant.name, "beta", arguments.beta, variant.tensors[5]);
-  variant.launch(arguments, stream);
+  launch_function<GdnGatingArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

@@ -34,7 +34,4 @@ const Variant<ScaledDotKktArguments>* find_scaled_dot_kkt(DType act);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<ScaledDotKktArguments>& variant, const ScaledDotKktArguments& arguments, void* stream);
 
-void launch_scaled_dot_kkt_act_bf16(const ScaledDotKktArguments& arguments, void* stream);
-void launch_scaled_dot_kkt_act_f16(const ScaledDotKktArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -125,6 +125,6 @@ extern "C" __global__ __aicore__ void scaled_dot_kkt_act_bf16( GM_ADDR k_handle,
 #include "ascend/generated/scaled_dot_kkt.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_scaled_dot_kkt_act_bf16(const ScaledDotKktArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_scaled_dot_kkt_act_bf16(const gdn::ascend::ScaledDotKktArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(scaled_dot_kkt_act_bf16, a.blocks, stream, a.k.data, a.head_gates.data, a.head_beta.data, a.query_start_loc.data, a.lower_.data, a.workspace.data, a.blocks, a.rows, a.start_pitch, a.k_head_pitch, a.key_heads, a.ratio, a.tokens, a.k_pitch, a.chunks, a.heads, a.starts, a.buffers);
 }

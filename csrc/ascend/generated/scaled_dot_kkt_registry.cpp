@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<ScaledDotKktArguments> kVariants[] = {
-    {"scaled_dot_kkt_act_bf16", {DType::bf16}, {DType::bf16, DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}, launch_scaled_dot_kkt_act_bf16},
-    {"scaled_dot_kkt_act_f16", {DType::f16}, {DType::f16, DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}, launch_scaled_dot_kkt_act_f16},
+    {"gdn_ascend_scaled_dot_kkt_act_bf16", {DType::bf16}, {DType::bf16, DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}},
+    {"gdn_ascend_scaled_dot_kkt_act_f16", {DType::f16}, {DType::f16, DType::f32, DType::f32, DType::i32, DType::f32, DType::f32}},
 };
 
 }  // namespace
@@ -22,7 +22,7 @@ void launch(const Variant<ScaledDotKktArguments>& variant, const ScaledDotKktArg
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[3]);
   expect_dtype(variant.name, "lower_", arguments.lower_, variant.tensors[4]);
   expect_dtype(variant.name, "workspace", arguments.workspace, variant.tensors[5]);
-  variant.launch(arguments, stream);
+  launch_function<ScaledDotKktArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

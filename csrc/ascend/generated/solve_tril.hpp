@@ -27,7 +27,4 @@ const Variant<SolveTrilArguments>* find_solve_tril(DType act);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<SolveTrilArguments>& variant, const SolveTrilArguments& arguments, void* stream);
 
-void launch_solve_tril_act_bf16(const SolveTrilArguments& arguments, void* stream);
-void launch_solve_tril_act_f16(const SolveTrilArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -149,6 +149,6 @@ extern "C" __global__ __aicore__ void solve_tril_act_f16( GM_ADDR lower__handle,
 #include "ascend/generated/solve_tril.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_solve_tril_act_f16(const SolveTrilArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_solve_tril_act_f16(const gdn::ascend::SolveTrilArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(solve_tril_act_f16, a.blocks, stream, a.lower_.data, a.head_gates.data, a.head_beta.data, a.query_start_loc.data, a.write.data, a.erase.data, a.blocks, a.rows, a.start_pitch, a.chunks, a.heads, a.starts);
 }

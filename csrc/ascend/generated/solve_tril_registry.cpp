@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<SolveTrilArguments> kVariants[] = {
-    {"solve_tril_act_bf16", {DType::bf16}, {DType::f32, DType::f32, DType::f32, DType::i32, DType::bf16, DType::bf16}, launch_solve_tril_act_bf16},
-    {"solve_tril_act_f16", {DType::f16}, {DType::f32, DType::f32, DType::f32, DType::i32, DType::f16, DType::f16}, launch_solve_tril_act_f16},
+    {"gdn_ascend_solve_tril_act_bf16", {DType::bf16}, {DType::f32, DType::f32, DType::f32, DType::i32, DType::bf16, DType::bf16}},
+    {"gdn_ascend_solve_tril_act_f16", {DType::f16}, {DType::f32, DType::f32, DType::f32, DType::i32, DType::f16, DType::f16}},
 };
 
 }  // namespace
@@ -22,7 +22,7 @@ void launch(const Variant<SolveTrilArguments>& variant, const SolveTrilArguments
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[3]);
   expect_dtype(variant.name, "write", arguments.write, variant.tensors[4]);
   expect_dtype(variant.name, "erase", arguments.erase, variant.tensors[5]);
-  variant.launch(arguments, stream);
+  launch_function<SolveTrilArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

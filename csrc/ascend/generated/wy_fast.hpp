@@ -30,7 +30,4 @@ const Variant<WyFastArguments>* find_wy_fast(DType act);
 // Refuses tensors whose element type is not that of the variant.
 void launch(const Variant<WyFastArguments>& variant, const WyFastArguments& arguments, void* stream);
 
-void launch_wy_fast_act_bf16(const WyFastArguments& arguments, void* stream);
-void launch_wy_fast_act_f16(const WyFastArguments& arguments, void* stream);
-
 }  // namespace gdn::ascend

@@ -54,6 +54,6 @@ extern "C" __global__ __aicore__ void wy_fast_act_f16( GM_ADDR k_handle,  GM_ADD
 #include "ascend/generated/wy_fast.hpp"
 #include <gdn_ascend_launch.hpp>
 
-void gdn::ascend::launch_wy_fast_act_f16(const WyFastArguments& a, aclrtStream stream) {
+extern "C" void gdn_ascend_wy_fast_act_f16(const gdn::ascend::WyFastArguments& a, aclrtStream stream) {
   GDN_ASCEND_LAUNCH(wy_fast_act_f16, a.blocks, stream, a.k.data, a.erase.data, a.query_start_loc.data, a.w.data, a.blocks, a.rows, a.start_pitch, a.k_head_pitch, a.ratio, a.tokens, a.k_pitch, a.chunks, a.heads, a.starts);
 }

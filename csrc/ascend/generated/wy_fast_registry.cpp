@@ -5,8 +5,8 @@ namespace gdn::ascend {
 namespace {
 
 const Variant<WyFastArguments> kVariants[] = {
-    {"wy_fast_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::i32, DType::bf16}, launch_wy_fast_act_bf16},
-    {"wy_fast_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::i32, DType::f16}, launch_wy_fast_act_f16},
+    {"gdn_ascend_wy_fast_act_bf16", {DType::bf16}, {DType::bf16, DType::bf16, DType::i32, DType::bf16}},
+    {"gdn_ascend_wy_fast_act_f16", {DType::f16}, {DType::f16, DType::f16, DType::i32, DType::f16}},
 };
 
 }  // namespace
@@ -20,7 +20,7 @@ void launch(const Variant<WyFastArguments>& variant, const WyFastArguments& argu
   expect_dtype(variant.name, "erase", arguments.erase, variant.tensors[1]);
   expect_dtype(variant.name, "query_start_loc", arguments.query_start_loc, variant.tensors[2]);
   expect_dtype(variant.name, "w", arguments.w, variant.tensors[3]);
-  variant.launch(arguments, stream);
+  launch_function<WyFastArguments>(variant.name)(arguments, stream);
 }
 
 }  // namespace gdn::ascend

@@ -1,5 +1,7 @@
 #include "machine.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -346,3 +348,13 @@ size_t simulator_reports(char* text, size_t capacity) {
   return all.size() + 1;
 }
 }
+
+// Launch functions are in this library.
+namespace gdn::ascend {
+void* device_function(const char* name) {
+  Dl_info self;
+  dladdr(reinterpret_cast<void*>(&device_function), &self);
+  static void* const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  return dlsym(library, name);
+}
+}  // namespace gdn::ascend
