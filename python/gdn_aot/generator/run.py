@@ -56,13 +56,13 @@ def interpreter() -> tuple[list[str], dict[str, str]]:
     """Command and environment of the generator's Python."""
     if not is_set_up():
         raise GeneratorError("no generator, or an older one: run `python -m gdn_aot setup-generator` first")
-    root, site = FOLDER.resolve() / "root", FOLDER.resolve() / "site"
-    python = root / "usr/bin/python3.11"
+    system, site = FOLDER.resolve() / "system", FOLDER.resolve() / "site"
+    python = system / "usr/bin/python3.11"
     emulated = platform.machine() != "aarch64"
-    emulator = [str(FOLDER.resolve() / "emulator/qemu-aarch64-static"), "-L", str(root)] if emulated else []
+    emulator = [str(FOLDER.resolve() / "emulator/qemu-aarch64-static"), "-L", str(system)] if emulated else []
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONHOME": str(root / "usr"),
+        "PYTHONHOME": str(system / "usr"),
         "PYTHONPATH": os.pathsep.join([str(PACKAGES), str(site)]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -35,7 +35,7 @@ mirror=$(apt-get indextargets --no-release-info --format '$(SITE)' 'Created-By: 
 [ -n "$mirror" ] || unreachable "apt knows no mirror of Debian's archive"
 
 rm -rf "$folder"
-mkdir -p "$folder"/apt/{lists,cache,packages} "$folder"/root/usr/lib "$folder"/emulator
+mkdir -p "$folder"/apt/{lists,cache,packages} "$folder"/system/usr/lib "$folder"/emulator
 folder=$(cd "$folder" && pwd)
 host=$(dpkg --print-architecture)
 for suite in bookworm trixie; do
@@ -60,10 +60,10 @@ apt download python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6
 for package in *.deb; do
   case $package in
     qemu-*) dpkg-deb --fsys-tarfile "$package" | tar -x -C "$folder/emulator" --strip-components=3 ./usr/bin/qemu-aarch64-static ;;
-    *) dpkg-deb -x "$package" "$folder/root" ;;
+    *) dpkg-deb -x "$package" "$folder/system" ;;
   esac
 done
-ln -s usr/lib "$folder/root/lib"
+ln -s usr/lib "$folder/system/lib"
 cd "$folder"
 rm -r apt
 
