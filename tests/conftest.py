@@ -28,6 +28,7 @@ LACKS = {"cpu": {}, "cuda": CPU_ONLY, "npu": NPU_LACKS, SIMULATED_NPU: SIMULATED
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", choices=DEVICES, default="cpu", help="device of every tensor in the contract suite")
+    parser.addoption("--wheels", metavar="FOLDER", help="what the packaging tests look at, in place of dist")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,13 +19,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.packaging)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the wheel is one of each wheel in dist/ (``make wheel``) or in the folder of ``--wheels``."""
+    if "wheel" in metafunc.fixturenames:
+        folder = ROOT / (metafunc.config.getoption("--wheels") or "dist")
+        found = sorted(folder.glob("*.whl")) or [None]
+        metafunc.parametrize("wheel", found, indirect=True, scope="session", ids=lambda file: file and file.stem)
+
+
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel in dist/ (``make wheel``), or one built now."""
-    found = sorted((ROOT / "dist").glob("*.whl"))
-    if len(found) == 1:
-        return found[0]
-    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"), "-Cbuild-dir=build/wheel")
+def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of those that are there, or else one built now."""
+    return request.param or build_wheel(ROOT, tmp_path_factory.mktemp("wheel"), "-Cbuild-dir=build/wheel")
 
 
 @pytest.fixture(scope="session")

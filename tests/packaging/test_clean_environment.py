@@ -4,44 +4,62 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
-import venv
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from distribution import README, python_blocks, run
+from distribution import README, ROOT, python_blocks, run
+
+# Pythons other than this one, each with torch: environments that `make manylinux` makes.
+OTHERS = ROOT / "build/manylinux"
 
 
-def link_with_requirements(name: str, folder: Path, seen: set[str]) -> None:
-    """Links an installed distribution and all that it requires into ``folder``."""
+def link_with_requirements(name: str, source: str, folder: Path, seen: set[str]) -> None:
+    """Links a distribution that is installed in ``source``, and all that it requires, into ``folder``."""
     if name in seen:
         return
     seen.add(name)
-    try:
-        distribution = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
+    distribution = next(iter(metadata.distributions(name=name, path=[source])), None)
+    if distribution is None:
         return  # for another platform
     for part in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
         if not (folder / part).exists():
             (folder / part).symlink_to(Path(str(distribution.locate_file(part))))
     for requirement in distribution.requires or []:
         if "extra ==" not in requirement:
-            link_with_requirements(re.split(r"[^A-Za-z0-9._-]", requirement)[0], folder, seen)
+            link_with_requirements(re.split(r"[^A-Za-z0-9._-]", requirement)[0], source, folder, seen)
+
+
+def python_for(version: str) -> str:
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    python = OTHERS / f"python{version}/bin/python"
+    if not python.exists():
+        pytest.skip(f"no Python {version} with torch in {OTHERS.relative_to(ROOT)}: make manylinux puts it there")
+    return str(python)
+
+
+@pytest.fixture(scope="module", params=["3.11", "3.12"])
+def version(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path, version: str) -> Path:
     """Its ``bin``. torch and what torch requires are links, because they are too large to install for a test."""
+    if f"-cp{version.replace('.', '')}-" not in wheel.name:
+        pytest.skip(f"{wheel.name} is not for Python {version}")
+    python = python_for(version)
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
+    run(python, "-m", "venv", str(folder))
     (packages,) = (folder / "lib").glob("python*/site-packages")
-    link_with_requirements("torch", packages, set())
-    python = str(folder / "bin/python")
-    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel))
+    source = run(python, "-P", "-c", "import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])").stdout
+    link_with_requirements("torch", source.strip(), packages, set())
+    run(str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel))
     return folder / "bin"
 
 
@@ -50,10 +68,10 @@ def call(environment: Path, *arguments: str, folder: Path) -> subprocess.Complet
     return run(str(environment / "python"), *arguments, cwd=folder, env=clean, timeout=300)
 
 
-def test_check_explains_the_machine(environment: Path, tmp_path: Path) -> None:
+def test_check_explains_the_machine(environment: Path, version: str, tmp_path: Path) -> None:
     """And tests every operator on it."""
     report = json.loads(call(environment, "-m", "sglang_gdn", "check", "--json", folder=tmp_path).stdout)
-    assert report["versions"]["python"] == platform.python_version()
+    assert report["versions"]["python"].startswith(f"{version}.")
     assert report["build"]["kernels"]
     assert report["versions"]["sglang"] is None
     assert report["selftest"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import configparser
 import email
 import json
+import platform
+import re
 import subprocess
-import sys
 import zipfile
 from email.message import Message
 from importlib.metadata import distribution as metadata_of
@@ -18,7 +19,9 @@ from distribution import PROJECT, ROOT, VERSION, run
 
 DIST_INFO = f"sglang_gdn-{VERSION}.dist-info"
 SIZE_LIMIT = 40e6
-SYSTEM_LIBRARIES = ("ld-linux-", "libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.")
+MANYLINUX = "manylinux_2_28"
+SYSTEM_SYMBOL = re.compile(r"@(GLIBC|GCC)_")
+SYSTEM_LIBRARIES = ("ld-linux-", "libc.so.", "libm.so.", "libdl.so.", "libpthread.so.", "librt.so.", "libgcc_s.so.")
 
 
 @pytest.fixture(scope="module")
@@ -83,22 +86,34 @@ def test_requires_only_torch(metadata: Message) -> None:
     assert metadata["Requires-Python"] == PROJECT["requires-python"]
 
 
-def test_tag(tags: list[str], extension: Path) -> None:
+def test_tag(wheel: Path, tags: list[str], extension: Path) -> None:
     """One wheel for every Python from 3.12 on; Python 3.11 has no stable interface that suffices."""
     (tag,) = tags
-    if sys.version_info >= (3, 12):
-        assert tag.startswith("cp312-abi3-linux_")
-        assert extension.name == "_C.abi3.so"
-    else:
-        assert tag.startswith("cp311-cp311-linux_")
-        assert extension.name.startswith("_C.cpython-311-")
+    assert wheel.stem.endswith(f"-{tag}")
+    interpreter, interface, platform_tag = tag.split("-")
+    assert platform_tag.startswith(("linux_", f"{MANYLINUX}_"))
+    module = {("cp311", "cp311"): "_C.cpython-311-", ("cp312", "abi3"): "_C.abi3.so"}[interpreter, interface]
+    assert extension.name.startswith(module)
 
 
 def test_size(wheel: Path) -> None:
     assert wheel.stat().st_size < SIZE_LIMIT
 
 
-def test_needs_only_the_c_library(extension: Path) -> None:
+def test_needs_no_newer_c_library_than_its_tag_says(tags: list[str], extension: Path) -> None:
+    """manylinux_2_28 promises glibc 2.28 and the unwinder of GCC 7; a wheel without that tag is for this machine."""
+    symbols = run("objdump", "--dynamic-syms", str(extension)).stdout
+    newest = {
+        library: max(tuple(map(int, version.split("."))) for version in re.findall(rf"\({library}_([\d.]+)\)", symbols))
+        for library in ("GLIBC", "GCC")
+    }
+    here = tuple(map(int, platform.libc_ver()[1].split(".")))
+    glibc = (2, 28) if f"-{MANYLINUX}_" in tags[0] else here
+    assert newest["GLIBC"] <= glibc
+    assert newest["GCC"] <= (7, 0, 0)
+
+
+def test_needs_only_the_c_library_and_its_unwinder(extension: Path) -> None:
     dynamic = run("readelf", "--dynamic", "--wide", str(extension)).stdout
     needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
     assert needed
@@ -117,7 +132,7 @@ def test_undefined_symbols_are_those_of_python_and_the_c_library(extension: Path
     """In particular none of libtorch, CUDA, CANN or an OpenMP runtime."""
     names = undefined_symbols(extension)
     assert any(name.startswith("Py") for name in names)
-    assert [name for name in names if "@GLIBC_" not in name and not name.startswith(("Py", "_Py"))] == []
+    assert [name for name in names if not SYSTEM_SYMBOL.search(name) and not name.startswith(("Py", "_Py"))] == []
 
 
 def test_exports_only_its_entry(extension: Path) -> None:
