@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import sglang_gdn
-from distribution import ROOT, VERSION, python_blocks
+from distribution import ROOT, VERSION, python_blocks, run
 
 VARIABLE = re.compile(r"""["'](SGLANG_GDN_[A-Z0-9_]+)["']""")
 MACHINE_FOLDER = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users|tmp)/\w")
@@ -75,7 +77,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 EXAMPLES = {
     f"{document.name}-{i}": block for document in documents() for i, block in enumerate(python_blocks(document), 1)
 }
-# Not run here: it starts an engine on a checkpoint, as tests/serving/test_engine.py does.
+# Starts an engine on a checkpoint: tests/serving/test_examples.py runs it.
 ENGINE = "serving.md-1"
 
 
@@ -88,3 +90,46 @@ def test_documents_have_examples() -> None:
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {ENGINE}))
 def test_example_runs(python: Callable[..., str], name: str) -> None:
     python(EXAMPLES[name])
+
+
+def shell_commands() -> list[str]:
+    """Command lines of code blocks, without variables set for them, comments and line breaks."""
+    texts = [file.read_text() for file in (*documents(), *(ROOT / "examples").rglob("*.md"))]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", "\n".join(texts), re.MULTILINE | re.DOTALL)
+    shell = "".join(block for language, block in blocks if language == "").replace("\\\n", "")
+    lines = [re.sub(r"^(\w+=\S+ )+| *#.*", "", line) for line in shell.splitlines()]
+    return sorted({line for line in lines if line.startswith(("make ", "python "))})
+
+
+COMMANDS = shell_commands()
+
+
+def options_of_programs() -> dict[str, set[str]]:
+    """What each of our programs is called with; the options of ``serve`` are SGLang's."""
+    programs: dict[str, set[str]] = {}
+    for command in COMMANDS:
+        program = re.match(r"python (-m (?:sglang_gdn|gdn_aot) [\w-]+|\S+\.py)", command)
+        if program:
+            options = re.findall(r" (--[\w-]+)", command)
+            programs.setdefault(program[1], set()).update([] if program[1].endswith(" serve") else options)
+    return programs
+
+
+PROGRAMS = options_of_programs()
+
+
+def test_documents_have_commands() -> None:
+    assert {f"-m sglang_gdn {name}" for name in ("check", "eval", "serve")} <= set(PROGRAMS)
+    assert any("--perplexity-tokens" in options for options in PROGRAMS.values())
+    targets = {command.split()[1] for command in COMMANDS if command.startswith("make ")}
+    assert {"demo", "test"} <= targets
+    assert targets <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_has_the_options_that_documents_name(program: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    safe_path = ["-P"] if program.startswith("-m ") else []
+    command = [sys.executable, *safe_path, *program.split(), "--help"]
+    shown = run(*command, cwd=ROOT, env=environment, timeout=300).stdout
+    assert [option for option in sorted(PROGRAMS[program]) if option not in shown] == []
