@@ -5,7 +5,7 @@
 # make wheel   dist/*.whl
 # make manylinux  wheels for any Linux with glibc 2.28, each built twice, audited and tried in clean environments
 # make ascend-check  lower the Ascend kernels again for every device and compare; on Debian
-# make ascend-contract  the contract suite on the simulator of the Ascend kernels; a quarter of an hour
+# make ascend-contract  the contract suite on the simulator of the Ascend kernels; 26 minutes on two busy processors
 # make ascend-report  bytes, launches and needless synchronisations of the Ascend kernels on the simulator
 # make lint    what `make test` checks before it builds
 # make clean   remove what was built, keep the virtual environment

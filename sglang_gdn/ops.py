@@ -791,6 +791,8 @@ def gdn_commit(
 ) -> None:
     """Makes a state that ``gdn_verify`` stored after one token the committed state of its row.
 
+    Gathered and scattered by torch (counted as a fallback) on a device that has no kernel for it.
+
     Args:
         conv_pool, ssm_pool, cache_indices, intermediate_*: those of ``gdn_verify``.
         last_steps: ``[N]`` int32/int64, index of the last accepted draft token; -1 (none accepted) and anything outside

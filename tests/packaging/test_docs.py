@@ -43,6 +43,10 @@ def test_tests_that_are_cited_exist() -> None:
         if not (ROOT / file).exists() or (test and f"def {test}(" not in (ROOT / file).read_text())
     ]
     assert missing == []
+    in_contract = re.findall(r"`(test_\w+\.py)::(\w+)`", (ROOT / "docs/ascend.md").read_text())
+    assert len(in_contract) > 40
+    contract = {path.name: path.read_text() for path in (ROOT / "tests/contract").glob("test_*.py")}
+    assert [f"{file}::{test}" for file, test in in_contract if f"def {test}(" not in contract.get(file, "")] == []
 
 
 def test_table_of_slot_sizes(python: Callable[..., str]) -> None:
