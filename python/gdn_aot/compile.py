@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -109,8 +110,9 @@ def build_device_library(folder: Path) -> Path | None:
     find = subprocess.run([sys.executable, "-m", "nanobind", "--cmake_dir"], check=True, capture_output=True, text=True)
     options = ["-DSGLANG_GDN_ASCEND=ON", "-DSGLANG_GDN_CUDA=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
     configure = ["cmake", "-S", ".", "-B", folder, *options, f"-Dnanobind_DIR={find.stdout.strip()}"]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in (configure, ["cmake", "--build", folder, "--target", "sglang_gdn_ascend", "--parallel"]):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             raise CompileError(f"BiSheng: {done.stdout}")
     return folder / "csrc/ascend/libsglang_gdn_ascend.so"
