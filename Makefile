@@ -112,7 +112,7 @@ test-front: $(INSTALLED)
 	$(BIN)/pytest tests/integrations tests/packaging tests/serving
 
 test-generator: $(INSTALLED)
-	nice $(BIN)/pytest -m generator tests/ascend
+	$(BIN)/pytest -m generator tests/ascend
 
 ascend-check: $(INSTALLED)
 	PYTHONPATH=python $(BIN)/python -m gdn_aot setup-generator
