@@ -102,11 +102,11 @@ class Exchange:
     def row(self) -> str:
         return (
             f"{self.label:<10}{self.prompt_tokens:>8}{self.cached_tokens:>8}{self.first_token_s * 1e3:>10.0f} ms"
-            f"  {self.output[:SHOWN_CHARACTERS]}"
+            f"  {self.output[:SHOWN_CHARACTERS]!r}"
         )
 
 
-HEADER = f"{'request':<10}{'prompt':>8}{'cached':>8}{'first token':>13}  output (random weights)"
+HEADER = f"{'request':<10}{'prompt':>8}{'cached':>8}{'first token':>13}  output"
 
 
 @dataclass

@@ -1,7 +1,7 @@
-"""Serves a small Gated DeltaNet hybrid with SGLang on the CPU and runs ``agent_workload.py`` against it.
+"""Serves the small Gated DeltaNet hybrid of ``examples/model`` with SGLang on the CPU and runs ``agent_workload.py``.
 
-``python examples/demo.py`` writes the checkpoint to ``.demo/model``, starts ``python -m sglang_gdn serve``, runs the
-workload over HTTP and stops the server. Exit code 0 if every output is the same with and without the prefix cache.
+``python examples/demo.py`` starts ``python -m sglang_gdn serve``, runs the workload over HTTP and stops the server.
+Exit code 0 if every output is the same with and without the prefix cache.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import agent_workload
 import requests
-from make_checkpoint import write_checkpoint
 
+MODEL = Path(__file__).parent.resolve() / "model"
 FOLDER = Path(".demo")
 START_LIMIT_S = 600
 STOP_LIMIT_S = 30
@@ -34,7 +34,7 @@ SERVER_OPTIONS = [
     *("--mem-fraction-static", "0.3"),
     "--enable-cache-report",
 ]
-# The model is float32; its convolution states shall be too.
+# Served in float32; its convolution states shall be too.
 SERVER_ENVIRONMENT = {"SGLANG_MAMBA_CONV_DTYPE": "float32", "SGLANG_GDN_STRICT": "1"}
 
 
@@ -68,11 +68,11 @@ def wait_until_ready(server: subprocess.Popen, url: str, log: Path, start: float
 
 
 @contextlib.contextmanager
-def serving(model: Path, start: float) -> Iterator[str]:
+def serving(start: float) -> Iterator[str]:
     """The URL of a server that is ready; it is stopped at the end."""
     port = free_port()
     log = FOLDER / "server.log"
-    command = [sys.executable, "-m", "sglang_gdn", "serve", model.name, *SERVER_OPTIONS, "--port", str(port)]
+    command = [sys.executable, "-m", "sglang_gdn", "serve", str(MODEL), *SERVER_OPTIONS, "--port", str(port)]
     progress(start, "starting " + " ".join(["python", *command[1:]]))
     progress(start, f"its log is {log}")
     with log.open("w") as output:
@@ -99,11 +99,8 @@ def serving(model: Path, start: float) -> Iterator[str]:
 
 def main() -> int:
     start = time.monotonic()
-    model = FOLDER / "model"
-    if not (model / "config.json").exists():
-        progress(start, f"writing a checkpoint with random weights to {model}")
-        write_checkpoint(model)
-    with serving(model, start) as url:
+    FOLDER.mkdir(exist_ok=True)
+    with serving(start) as url:
         return agent_workload.main(url)
 
 
