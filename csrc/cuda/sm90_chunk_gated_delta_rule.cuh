@@ -242,7 +242,8 @@ __device__ inline void for_each_item(const ChunkRuleParams& p, const ChunkShared
 
 __device__ inline SharedAddress barrier_of(const uint64_t& barrier) { return shared_address(&barrier); }
 
-// kWarpArrivals, after the accesses of the whole warp.
+// kWarpArrivals, after the accesses of the whole warp. NOTE: an arrival may overtake loads of the warp whose values
+// nothing has used: what frees a stage follows a product or store made of them.
 __device__ inline void arrive(const uint64_t& barrier) {
   __syncwarp();
   if (kEveryThreadArrives || threadIdx.x % kWarp == 0) barrier_arrive(barrier_of(barrier));
@@ -757,12 +758,12 @@ struct InversePreparer : ChunkPreparer<T> {
           if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
           *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
         }
-        this->free_gates();
       }
       products_wait<0>(x);
       if (half == kHalvesOfX - 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
       this->store_x(half, x, factor);
     }
+    this->free_gates();
     constexpr uint32_t kFactorBytes = sizeof(Packet::u_factor) + sizeof(Packet::decay);
     this->publish(kHalvesOfX * kTileBytes + kFactorBytes, [&] {
       this->send(packet.x, kHalvesOfX * kTileBytes);
@@ -794,7 +795,6 @@ struct AttentionPreparer : ChunkPreparer<T> {
     this->wait_for_gates();
     float factor[2];
     this->load_x_factors(factor);
-    this->free_gates();
     this->wait_for_keys();
     barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
     const uint64_t columns = columns_descriptor(shared_address(this->stage().k) + kTileBytes);
@@ -813,6 +813,7 @@ struct AttentionPreparer : ChunkPreparer<T> {
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
     arrive(shared.inverse_free);
     this->store_x(1, x, factor);
+    this->free_gates();
     this->publish(kTileBytes, [&] { this->send(this->packet().x + kTileBytes, kTileBytes); });
   }
 
@@ -849,7 +850,6 @@ struct AttentionPreparer : ChunkPreparer<T> {
     float2 o = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
     o = {p.scale * exp2_approximate(o.x), p.scale * exp2_approximate(o.y)};
     if constexpr (kNorm) o.x *= shared.q_norm[2 * lane], o.y *= shared.q_norm[2 * lane + 1];
-    this->free_gates();
     products_wait<0>(qk);
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
     uint32_t attention[16], rest[16];
@@ -886,6 +886,7 @@ struct AttentionPreparer : ChunkPreparer<T> {
       for (int i = 0; i < 8; ++i) r[4 * nb + i] *= factor[4 * nb + i];  // above the diagonal r is zero
       this->store_fragment_rows(shared_address(packet.r), nb, r + 4 * nb);
     }
+    this->free_gates();
     constexpr uint32_t kBytes = sizeof(Packet::r) + sizeof(Packet::o_factor);
     this->publish(kBytes, [&] { this->send(packet.r, kBytes); });
   }
@@ -1058,7 +1059,6 @@ struct ChunkState {
     barrier_wait(barrier_of(shared.values_full[values.stage()]), values.phase());
 #pragma unroll
     for (int i = 0; i < 4; ++i) load_blocks_transposed(v[i], values_piece(values.stage(), i));
-    if constexpr (!kOutputs) arrive(shared.values_free[values.stage()]);
     values.next();
   }
 
@@ -1155,6 +1155,8 @@ struct ChunkState {
 #pragma unroll
       for (int i = 0; i < 4; ++i) product<T, Right::rows_of_n>(o, w + 4 * i, r_rows + rows_step(i));
       products_commit();
+    } else if (!is_map) {
+      arrive(shared.values_free[Ring<kValueStages>{values.count - 1}.stage()]);
     }
     products_wait<kOutputs ? 1 : 0>(s);
     pack_state(state, s);

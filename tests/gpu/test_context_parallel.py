@@ -69,6 +69,31 @@ def test_a_long_row(decay):
     problem.check(problem.run(), problem.expected())
 
 
+# (heads, lengths, chunks of a segment or 0 for whole rows)
+REMEMBERED = [
+    (Heads(1, 1), [131072], 128),
+    (Heads(2, 8), [8192], 16),
+    (Heads(2, 8), [2049, 700, 65], 3),
+    (Heads(16, 32), [8192], 16),
+    (Heads(16, 32), [8192], 0),
+    (Heads(4, 16), [2049, 700, 65, 8192], 0),
+]
+
+
+@pytest.mark.parametrize(("heads", "lens", "chunks"), REMEMBERED, ids=str)
+@pytest.mark.parametrize("norm", [False, True])
+def test_repeats_have_the_same_bits_where_states_remember(lengths, heads, lens, chunks, norm):
+    """What is read after its place was given to another chunk, anywhere in a row, is still in the state at its end."""
+    lengths(chunks)
+    problem = delta_rule("cuda", heads, lens, norm=norm)
+    problem.args["g"] /= 64
+    first = problem.run()
+    for _ in range(50):
+        again = problem.run()
+        assert torch.equal(again.o.view(torch.int16), first.o.view(torch.int16))
+        assert torch.equal(again.ssm.tensor.view(torch.int32), first.ssm.tensor.view(torch.int32))
+
+
 def test_snapshots_and_states_of_every_chunk(lengths):
     lengths(2)
     heads, rows = Heads(2, 4), [700, 130, 64, 0, 300, 65]
