@@ -2,11 +2,11 @@
 //
 // Per chunk of C = 64 tokens, with G the inclusive sum of the log gates and A = (I + stril(beta K K^T))^-1:
 //   U = K S^T,  W = V - e^G U,  O = scale (e^G (Q S^T) + R W),  S' = e^{G_C} S + W^T X
-//   X_j = e^{G_C - G_j} beta_j (A^T K)_j,  R_il = e^{G_i - G_l} beta_l (tril(Q K^T) A)_il     (independent of S)
+//   X_j = e^{G_C - G_j} (B^T K)_j,  R_il = e^{G_i - G_l} (tril(Q K^T) B)_il,  B_jl = A_jl beta_l     (independent of S)
 // Tiles: a cluster of two blocks takes one row and value head, each block 64 of its 128 rows of S, which stay in
 // float32 in the registers of one warp group from the first chunk to the last. Two more warp groups a block make X and
 // R, for every second chunk, and copy them to the other block. Grid: a cluster a pair of multiprocessors, work items in
-// turn, those of long rows first. A is kept in two 16-bit parts, as its rows may cancel.
+// turn, those of long rows first. B is kept in two 16-bit parts, as its rows may cancel.
 // Memory: K and Q are read once a cluster (multicast), V and O once; the only other traffic is the states.
 // Synchronisation: mbarriers named for who waits for what; see ChunkShared. Nothing depends on the batch.
 // Segments: a chunk's S' is linear in S, so a segment of chunks ends at B + S M, with B its end from a state of zero
@@ -68,10 +68,11 @@ struct ChunkRuleParams {
 // What does not depend on the state: made once a cluster, used by both blocks.
 struct alignas(1024) Packet {
   unsigned char x[2 * kTileBytes];  // [token, K]
-  unsigned char r[kTileBytes];      // [token i, token l]
-  float o_factor[kChunk];           // of Q S^T: scale e^G, times the norm of q
   float u_factor[kChunk];           // of U: e^G, times the norm of k
   float decay[4];                   // e^{G_C}, then padding to 16 bytes
+  float padding[124];
+  float o_factor[kChunk];       // of Q S^T: scale e^G, times the norm of q
+  unsigned char r[kTileBytes];  // [token i, token l]
 };
 
 struct alignas(1024) KeyStage {
@@ -79,8 +80,8 @@ struct alignas(1024) KeyStage {
   unsigned char q[2 * kTileBytes];
 };
 
-// stril(beta K K^T) in blocks of 16 x 16: those on the diagonal in float32, to be inverted; those below it and the
-// inverses in float16, with rows 48 bytes apart, so that the reads of a fragment avoid conflicts.
+// -stril(beta K K^T) in blocks of 16 x 16: those on the diagonal in float32, to be inverted; the inverses, transposed,
+// and the blocks below them in float16, with rows 48 bytes apart, so that the reads of a fragment avoid conflicts.
 constexpr int kBlock = 16;
 struct alignas(16) Triangle {
   float diagonal[kTileRows / kBlock][kBlock][kBlock];
@@ -96,7 +97,7 @@ struct ChunkShared {
   KeyStage keys[kKeyStages];
   alignas(1024) unsigned char values[kValueStages][kTileBytes];  // [token, v]: V, then O in its place
   Packet packets[kBlocks];
-  alignas(1024) unsigned char inverse[2][kTileBytes];  // [column of A, row of A], then what that lacks of float32
+  alignas(1024) unsigned char inverse[2][kTileBytes];  // [column of B, row of B], then what that lacks of float32
   Triangle triangle;
   GateStage gates[kBlocks];
   float k_norm[kChunk], q_norm[kChunk];  // 1 / norm
@@ -276,6 +277,7 @@ __device__ inline void for_each_chunk(const ChunkRuleParams& p, const ChunkShare
 
 // What follows a row's last token belongs to another row.
 __device__ inline void zero_rows(unsigned char* tile, int first) {
+#pragma unroll 1
   for (int i = first * 8 + threadIdx.x % kWarp; i < kTileRows * 8; i += kWarp)
     reinterpret_cast<uint4*>(tile)[i] = uint4{0, 0, 0, 0};
 }
@@ -325,14 +327,14 @@ __device__ inline void load_keys(const ChunkRuleParams& p, ChunkShared& shared) 
           const bool query = kQueries && rank == 1;
           const CUtensorMap* map = query ? &p.q : &p.k;
           const SharedAddress to = shared_address(query ? shared.keys[stage].q : shared.keys[stage].k);
-          for (int half = 0; half < 2; ++half)
-            if (kQueries || half == static_cast<int>(rank))
-              copy_box_to_blocks(to + half * kTileBytes, map, half * 64, item.head / p.ratio,
-                                 item.begin + chunk * kChunk, arrived, (1 << kBlocks) - 1);
+#pragma unroll 1
+          for (int half = kQueries ? 0 : rank; half < (kQueries ? 2 : static_cast<int>(rank) + 1); ++half)
+            copy_box_to_blocks(to + half * kTileBytes, map, half * 64, item.head / p.ratio, item.begin + chunk * kChunk,
+                               arrived, (1 << kBlocks) - 1);
         },
         [&](uint32_t stage) {
-          zero_rows(shared.keys[stage].k, tokens);
-          zero_rows(shared.keys[stage].k + kTileBytes, tokens);
+#pragma unroll 1
+          for (int half = 0; half < 2; ++half) zero_rows(shared.keys[stage].k + half * kTileBytes, tokens);
         });
   });
 }
@@ -437,13 +439,13 @@ struct GateLoader {
   // NOTE: one chunk ahead, and without a condition, so that nobody waits for these loads here.
   __device__ void load(const ChunkItem& item, int chunk) {
     tokens = item.chunk_tokens(chunk);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int inside = min(2 * static_cast<int>(threadIdx.x % kWarp) + i, tokens - 1);
-      const int64_t token = item.begin + chunk * kChunk + inside;
-      g[i] = p.g[token * p.g_pitch + item.head];
-      beta[i] = p.beta[token * p.beta_pitch + item.head];
-    }
+    const int inside = 2 * static_cast<int>(threadIdx.x % kWarp), last = tokens - 1;
+    const int64_t token = item.begin + chunk * kChunk + min(inside, last);
+    const bool has_next = inside < last;
+    const float* const gates = p.g + token * p.g_pitch + item.head;
+    const float* const strengths = p.beta + token * p.beta_pitch + item.head;
+    g[0] = *gates, g[1] = gates[has_next ? p.g_pitch : 0];
+    beta[0] = *strengths, beta[1] = strengths[has_next ? p.beta_pitch : 0];
   }
 
   __device__ void store() {
@@ -475,6 +477,8 @@ struct GateLoader {
 };
 
 // ----------------------------------------------------------------------------- what does not depend on the state: X, R
+__device__ inline float inverse_norm(float squares) { return rsqrtf(squares + 1e-6f); }
+
 // What both groups that prepare a block's chunks have in common.
 template <class T>
 struct ChunkPreparer {
@@ -519,32 +523,25 @@ struct ChunkPreparer {
     own.next();
   }
 
-  // Inverse norms of the rows of k or q; a thread sums half a row.
-  __device__ void find_norms(const unsigned char* tiles, float* norms) const {
-    const int thread = warp * kWarp + lane, token = thread / 2, half = thread % 2;
-    const auto* tile = reinterpret_cast<const uint4*>(tiles + half * kTileBytes);
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint4 words = tile[token * 8 + (i ^ (token & 7))];
-      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 x = unpack<T>(word[j]);
-        sum = fmaf(x.x, x.x, fmaf(x.y, x.y, sum));
-      }
-    }
-    sum += __shfl_xor_sync(kFullMask, sum, 1);
-    if (half == 0) norms[token] = rsqrtf(sum + 1e-6f);
-    barrier();
-  }
-
   // Of the fragment's rows of X.
   __device__ void load_x_factors(float (&factor)[2]) const {
     const float last = gate().log2_gate[kChunk - 1];
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      factor[i] = gate().beta[row + 8 * i] * exp2_approximate(last - gate().log2_gate[row + 8 * i]);
+    for (int i = 0; i < 2; ++i) factor[i] = exp2_approximate(last - gate().log2_gate[row + 8 * i]);
+  }
+
+  // Half of the columns of B^T K.
+  __device__ void begin_x(int half, float (&x)[32]) const {
+    const uint64_t columns = columns_descriptor(shared_address(stage().k) + half * kTileBytes);
+    products_begin(x);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const uint64_t inverse = rows_descriptor(shared_address(shared.inverse[part]));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        product<T, Right::rows_of_inner>(x, inverse + rows_step(i), columns + columns_step(i));
+    }
+    products_commit();
   }
 
   // Half of the columns of X.
@@ -585,52 +582,75 @@ struct ChunkPreparer {
   }
 };
 
-// A and X, of which AttentionPreparer makes half in the pass over ends.
+// B and X, of which AttentionPreparer makes half in the pass over ends.
 template <class T, bool kNorm, Pass kPass>
 struct InversePreparer : ChunkPreparer<T> {
-  static constexpr int kHalvesOfX = kHasOutputs<kPass> ? 2 : 1;
+  static constexpr int kFirstHalfOfX = kHasOutputs<kPass> ? 0 : 1;
   using Base = ChunkPreparer<T>;
   using Base::group_row, Base::lane, Base::p, Base::pair, Base::row, Base::shared, Base::warp;
 
   __device__ InversePreparer(const ChunkRuleParams& params, ChunkShared& memory) : Base(params, memory, 1) {}
 
   __device__ void run() {
+    // Above the diagonal the inverse stays zero.
+    for (int i = threadIdx.x % kGroup; i < static_cast<int>(sizeof(shared.inverse) / sizeof(uint4)); i += kGroup)
+      reinterpret_cast<uint4*>(shared.inverse)[i] = uint4{0, 0, 0, 0};
+    this->barrier();
     for_each_own_chunk<kPass>(p, shared, [&](const ChunkItem&, int) {
       prepare();
       this->next();
     });
   }
 
-  __device__ static constexpr int block_index(int row, int column) { return row * (row + 1) / 2 + column; }
+  // Of the block so many rows of blocks below the diagonal.
+  __device__ static constexpr int block_index(int below, int column) { return below * (9 - below) / 2 + column; }
 
-  // stril(beta K K^T) to shared memory; the warp's rows.
+  // -stril(beta K K^T) to shared memory; the warp's rows.
   __device__ void store_triangle(const float (&kk)[32]) {
-    float factor[2] = {this->gate().beta[row], this->gate().beta[row + 8]};
-    if constexpr (kNorm) {
-      factor[0] *= shared.k_norm[row];
-      factor[1] *= shared.k_norm[row + 8];
-    }
-    constexpr int kPitch = sizeof(shared.triangle.block[0][0]) / sizeof(f16);
-    f16* const below = &shared.triangle.block[block_index(warp, 0)][group_row][2 * pair];
-    float diagonal[8] = {};
+    float diagonal[8];
 #pragma unroll
-    for (int nb = 0; nb < 8; ++nb) {
-      float2 column_factor = {1, 1};
-      if constexpr (kNorm) column_factor = *reinterpret_cast<const float2*>(&shared.k_norm[8 * nb + 2 * pair]);
+    for (int i = 0; i < 8; ++i) diagonal[i] = kk[i];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float2 x = {kk[4 * nb + 2 * i] * factor[i] * column_factor.x,
-                          kk[4 * nb + 2 * i + 1] * factor[i] * column_factor.y};
-        const bool on_diagonal = nb / 2 == warp;
-        diagonal[4 * i + nb % 2 * 2] = on_diagonal ? x.x : diagonal[4 * i + nb % 2 * 2];
-        diagonal[4 * i + nb % 2 * 2 + 1] = on_diagonal ? x.y : diagonal[4 * i + nb % 2 * 2 + 1];
-        if (nb / 2 < warp)
-          *reinterpret_cast<uint32_t*>(below + (nb / 2 * kBlock + i * 8) * kPitch + nb % 2 * 8) = pack<f16>(x.x, x.y);
+    for (int column = 1; column < 4; ++column) {
+      if (column <= warp) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) diagonal[i] = kk[8 * column + i];
       }
     }
+    float row_factor[2] = {-this->gate().beta[row], -this->gate().beta[row + 8]};
+    if constexpr (kNorm) {
+      if (pair == group_row / 2) {
+        const bool odd = group_row % 2;
+        shared.k_norm[row] = inverse_norm(odd ? diagonal[1] : diagonal[0]);
+        shared.k_norm[row + 8] = inverse_norm(odd ? diagonal[7] : diagonal[6]);
+      }
+      this->barrier();
+      row_factor[0] *= shared.k_norm[row];
+      row_factor[1] *= shared.k_norm[row + 8];
+    }
+    const auto scale = [&](float (&block)[8], int column) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        block[i] *= row_factor[i / 2 % 2];
+        if constexpr (kNorm) block[i] *= shared.k_norm[kBlock * column + i / 4 * 8 + 2 * pair + i % 2];
+      }
+    };
+#pragma unroll
+    for (int column = 0; column < 3; ++column) {
+      if (column < warp) {
+        float block[8];
+        uint32_t packed[4];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) block[i] = kk[8 * column + i];
+        scale(block, column);
+        pack_operand<f16>(packed, block);
+        store_blocks(block_rows(block_index(warp - column, column)), packed);
+      }
+    }
+    scale(diagonal, warp);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row_in_block = group_row + i / 2 * 8, column = i % 2 * 8 + 2 * pair;
+      const int row_in_block = group_row + i % 2 * 8, column = i / 2 * 8 + 2 * pair;
       *reinterpret_cast<float2*>(&shared.triangle.diagonal[warp][row_in_block][column]) = {
           column < row_in_block ? diagonal[2 * i] : 0, column + 1 < row_in_block ? diagonal[2 * i + 1] : 0};
     }
@@ -653,13 +673,16 @@ struct InversePreparer : ChunkPreparer<T> {
         const float row_of_l[kAtOnce] = {four.x, four.y, four.z, four.w};
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j)
-          if (first + j < i) x[i] = fmaf(-row_of_l[j], x[first + j], x[i]);
+          if (first + j < i) x[i] = fmaf(row_of_l[j], x[first + j], x[i]);
       }
     }
-    auto& inverse = shared.triangle.block[block_index(warp, warp)];
+    uint32_t packed[kBlock / 2];
+    pack_operand<f16>(packed, x);
+    pack_operand<f16>(packed + 4, x + 8);
+    auto* const transposed = reinterpret_cast<uint4*>(shared.triangle.block[block_index(0, warp)][column]);
     if (lane < kBlock) {
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) inverse[i][column] = from_float<f16>(x[i]);
+      transposed[0] = {packed[0], packed[1], packed[2], packed[3]};
+      transposed[1] = {packed[4], packed[5], packed[6], packed[7]};
     }
   }
 
@@ -668,47 +691,74 @@ struct InversePreparer : ChunkPreparer<T> {
     return shared_address(&shared.triangle.block[block][lane % 16][lane / 16 * 8]);
   }
 
-  // sum += z b^T with block b of the triangle, z a left operand of 16 x 16.
-  __device__ void add_block_product(float (&sum)[2][4], const uint32_t (&z)[4], int b) const {
-    uint32_t right[4];
-    load_blocks(right, block_rows(b));
-#pragma unroll
-    for (int nb = 0; nb < 2; ++nb) warp_product(sum[nb], z, right[nb], right[nb + 2]);
+  // Columns 0-7 and 8-15 of rows 0-7, then of rows 8-15.
+  __device__ SharedAddress block_columns(int block) const {
+    return shared_address(&shared.triangle.block[block][lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
   }
 
-  // Columns 16 warp .. of A, transposed, as a left operand and what it lacks. Block column v of A = (I + L)^-1 is found
-  // from the diagonal down: A_wv = -A_ww sum_{v <= m < w} L_wm A_mv; the blocks above the diagonal come out as zeros.
-  __device__ void invert_column(uint32_t (&operand)[16], uint32_t (&rest)[16]) {
-    uint32_t diagonal[4], z[4][4];
-    load_blocks_transposed(diagonal, block_rows(block_index(warp, warp)));
+  // d = left right + c with a right operand of 16 x 16.
+  __device__ static void multiply(float (&d)[8], const uint32_t (&left)[4], const uint32_t (&right)[4],
+                                  const float (&c)[8]) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float sum[2][4] = {}, product[2][4] = {};
-      uint32_t left[4];
+    for (int nb = 0; nb < 2; ++nb) warp_product(d + 4 * nb, left, right + 2 * nb, c + 4 * nb);
+  }
+
+  // The warp's row of blocks of P = -D L, with L what lies below the blocks on the diagonal and D their inverses.
+  __device__ void multiply_by_diagonal() {
+    uint32_t left[4];
+    load_blocks_transposed(left, block_columns(block_index(0, warp)));
 #pragma unroll
-      for (int m = 0; m < w; ++m) add_block_product(sum, z[m], block_index(w, m));
-      pack_operand<f16>(left, &sum[0][0]);
-      if (w > 0) add_block_product(product, left, block_index(w, w));
-      float a[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        // Transposed, the block of rows 8-15 and columns 0-7 comes before that of rows 0-7 and columns 8-15.
-        const float2 own = unpack<f16>(warp == w ? diagonal[i % 2 * 2 + i / 2] : 0);
-        a[i / 2][i % 2 * 2] = own.x - product[i / 2][i % 2 * 2];
-        a[i / 2][i % 2 * 2 + 1] = own.y - product[i / 2][i % 2 * 2 + 1];
+    for (int below = 1; below < 4; ++below) {
+      if (below <= warp) {
+        const SharedAddress block = block_rows(block_index(below, warp - below));
+        uint32_t right[4], packed[4];
+        float product[8] = {};
+        load_blocks_transposed(right, block);
+        multiply(product, left, right, product);
+        pack_operand<f16>(packed, product);
+        store_blocks(block, packed);
       }
-      pack_operand<f16>(z[w], &a[0][0]);
+    }
+  }
+
+  // Columns 16 warp .. of B, transposed, and what is lost by rounding them. Block column v of A = (I - P)^-1 D is found
+  // from the diagonal down, A_wv = sum_{v <= m < w} P_wm A_mv, each block added to all later sums at once.
+  __device__ void invert_column() {
+    const float beta[2] = {this->gate().beta[row], this->gate().beta[row + 8]};
+    uint32_t z[4], right[4];
+    float sum[4][8] = {};
+    load_blocks(z, block_rows(block_index(0, warp)));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair_of_z = unpack<f16>(z[i]);
+      sum[0][2 * i] = pair_of_z.x, sum[0][2 * i + 1] = pair_of_z.y;
+    }
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      if (warp + step >= 4) break;
+      if (step > 0) pack_operand<f16>(z, sum[step]);
+#pragma unroll
+      for (int below = 1; below < 4 - step; ++below) {
+        if (warp + step + below >= 4) break;
+        load_blocks(right, block_columns(block_index(below, step) + warp));
+        multiply(sum[step + below], z, right, sum[step + below]);
+      }
+      float (&a)[8] = sum[step];
       if constexpr (kNorm) {
 #pragma unroll
         for (int nb = 0; nb < 2; ++nb) {
-          const float2 norm = *reinterpret_cast<const float2*>(&shared.k_norm[16 * w + 8 * nb + 2 * pair]);
-          a[nb][0] *= norm.x, a[nb][1] *= norm.y, a[nb][2] *= norm.x, a[nb][3] *= norm.y;
+          const float2 norm =
+              *reinterpret_cast<const float2*>(&shared.k_norm[kBlock * (warp + step) + 8 * nb + 2 * pair]);
+          a[4 * nb] *= norm.x, a[4 * nb + 1] *= norm.y, a[4 * nb + 2] *= norm.x, a[4 * nb + 3] *= norm.y;
         }
       }
-      pack_operand_and_rest<T>(operand + 4 * w, rest + 4 * w, &a[0][0]);
-      const int row = 16 * warp + lane % 16, piece = 2 * w + lane / 16;
-      store_blocks(tile_piece(shared_address(shared.inverse[0]), row, piece), operand + 4 * w);
-      store_blocks(tile_piece(shared_address(shared.inverse[1]), row, piece), rest + 4 * w);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) a[i] *= beta[i / 2 % 2];
+      uint32_t rounded[4], rest[4];
+      pack_operand_and_rest<T>(rounded, rest, a);
+      const int piece = 2 * (warp + step) + lane / 16;
+      store_blocks(tile_piece(shared_address(shared.inverse[0]), 16 * warp + lane % 16, piece), rounded);
+      store_blocks(tile_piece(shared_address(shared.inverse[1]), 16 * warp + lane % 16, piece), rest);
     }
   }
 
@@ -723,52 +773,42 @@ struct InversePreparer : ChunkPreparer<T> {
       product<T, Right::rows_of_n>(kk, rows_descriptor(k) + rows_step(i), rows_descriptor(k) + rows_step(i));
     products_commit();
     this->wait_for_gates();
-    if constexpr (kNorm) this->find_norms(this->stage().k, shared.k_norm);
     products_wait<0>(kk);
     store_triangle(kk);
     __syncwarp();
     invert_diagonal();
+    __syncwarp();
+    multiply_by_diagonal();
     this->barrier();
 
     barrier_wait(barrier_of(shared.inverse_free), this->own.phase() ^ 1);
-    uint32_t inverse[16], rest[16];
-    invert_column(inverse, rest);
+    invert_column();
     fence_async_proxy();
     arrive(shared.inverse_full);
     const GateStage& gate = this->gate();
     float factor[2];
     this->load_x_factors(factor);
     Packet& packet = this->packet();
-#pragma unroll
-    for (int half = 0; half < kHalvesOfX; ++half) {
-      const uint64_t columns = columns_descriptor(k + half * kTileBytes);
+    this->wait_for_packet();
+    if (warp == 0) {
+      float2 u = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
+      u = {exp2_approximate(u.x), exp2_approximate(u.y)};
+      if (lane == kWarp - 1) packet.decay[0] = u.y;
+      if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
+      *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
+    }
+    this->barrier();
+#pragma unroll 1
+    for (int half = kFirstHalfOfX; half < 2; ++half) {
       float x[32] = {};
-      products_begin(x);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(x, inverse + 4 * i, columns + columns_step(i));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) product<T, Right::rows_of_inner>(x, rest + 4 * i, columns + columns_step(i));
-      products_commit();
-      if (half == 0) {
-        this->wait_for_packet();
-        if (warp == 0) {
-          float2 u = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
-          u = {exp2_approximate(u.x), exp2_approximate(u.y)};
-          if (lane == kWarp - 1) packet.decay[0] = u.y;
-          if constexpr (kNorm) u.x *= shared.k_norm[2 * lane], u.y *= shared.k_norm[2 * lane + 1];
-          *reinterpret_cast<float2*>(&packet.u_factor[2 * lane]) = u;
-        }
-      }
+      this->begin_x(half, x);
       products_wait<0>(x);
-      if (half == kHalvesOfX - 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
+      if (half == 1) arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
       this->store_x(half, x, factor);
     }
     this->free_gates();
-    constexpr uint32_t kFactorBytes = sizeof(Packet::u_factor) + sizeof(Packet::decay);
-    this->publish(kHalvesOfX * kTileBytes + kFactorBytes, [&] {
-      this->send(packet.x, kHalvesOfX * kTileBytes);
-      this->send(packet.u_factor, kFactorBytes);
-    });
+    constexpr uint32_t kBegin = kFirstHalfOfX * kTileBytes, kEnd = offsetof(Packet, padding);
+    this->publish(kEnd - kBegin, [&] { this->send(packet.x + kBegin, kEnd - kBegin); });
   }
 };
 
@@ -797,28 +837,36 @@ struct AttentionPreparer : ChunkPreparer<T> {
     this->load_x_factors(factor);
     this->wait_for_keys();
     barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
-    const uint64_t columns = columns_descriptor(shared_address(this->stage().k) + kTileBytes);
     float x[32] = {};
-    products_begin(x);
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const uint64_t inverse = rows_descriptor(shared_address(shared.inverse[part]));
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        product<T, Right::rows_of_inner>(x, inverse + rows_step(i), columns + columns_step(i));
-    }
-    products_commit();
+    this->begin_x(0, x);
     this->wait_for_packet();
     products_wait<0>(x);
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
     arrive(shared.inverse_free);
-    this->store_x(1, x, factor);
+    this->store_x(0, x, factor);
     this->free_gates();
-    this->publish(kTileBytes, [&] { this->send(this->packet().x + kTileBytes, kTileBytes); });
+    this->publish(kTileBytes, [&] { this->send(this->packet().x, kTileBytes); });
   }
 
-  // Element i of the fragment's block nb lies on or below the diagonal.
-  __device__ bool is_causal(int nb, int i) const { return 8 * nb + 2 * pair + i % 2 <= row + i / 2 * 8; }
+  // Inverse norms of the rows of q; a thread sums half a row.
+  __device__ void find_norms() const {
+    const int thread = warp * kWarp + lane, token = thread / 2, half = thread % 2;
+    const auto* tile = reinterpret_cast<const uint4*>(this->stage().q + half * kTileBytes);
+    float sum = 0;
+#pragma unroll 2
+    for (int i = 0; i < 8; ++i) {
+      const uint4 words = tile[token * 8 + (i ^ (token & 7))];
+      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 x = unpack<T>(word[j]);
+        sum = fmaf(x.x, x.x, fmaf(x.y, x.y, sum));
+      }
+    }
+    sum += __shfl_xor_sync(kFullMask, sum, 1);
+    if (half == 0) shared.q_norm[token] = inverse_norm(sum);
+    this->barrier();
+  }
 
   __device__ void prepare() {
     this->find_place();
@@ -832,7 +880,7 @@ struct AttentionPreparer : ChunkPreparer<T> {
     products_commit();
     this->wait_for_gates();
     const GateStage& gate = this->gate();
-    if constexpr (kNorm) this->find_norms(this->stage().q, shared.q_norm);
+    if constexpr (kNorm) find_norms();
     const float row_gate[2] = {gate.log2_gate[row], gate.log2_gate[row + 8]};
     const float row_factor[2] = {kNorm ? p.scale * shared.q_norm[row] : p.scale,
                                  kNorm ? p.scale * shared.q_norm[row + 8] : p.scale};
@@ -840,11 +888,10 @@ struct AttentionPreparer : ChunkPreparer<T> {
 #pragma unroll
     for (int nb = 0; nb < 8; ++nb) {
       const float2 column_gate = *reinterpret_cast<const float2*>(&gate.log2_gate[8 * nb + 2 * pair]);
-      const float2 beta = *reinterpret_cast<const float2*>(&gate.beta[8 * nb + 2 * pair]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float difference = row_gate[i / 2] - (i % 2 ? column_gate.y : column_gate.x);
-        factor[4 * nb + i] = row_factor[i / 2] * (i % 2 ? beta.y : beta.x) * exp2_approximate(fminf(difference, 0.0f));
+        factor[4 * nb + i] = row_factor[i / 2] * exp2_approximate(fminf(difference, 0.0f));
       }
     }
     float2 o = *reinterpret_cast<const float2*>(&gate.log2_gate[2 * lane]);
@@ -853,16 +900,18 @@ struct AttentionPreparer : ChunkPreparer<T> {
     products_wait<0>(qk);
     arrive_in_both_blocks(shared.keys_free[this->keys.stage()]);
     uint32_t attention[16], rest[16];
+    const int limit = row - 2 * pair;
 #pragma unroll
     for (int nb = 0; nb < 8; ++nb)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (!is_causal(nb, i)) qk[4 * nb + i] = 0;
+        if (8 * nb + i % 2 - i / 2 * 8 > limit) qk[4 * nb + i] = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) pack_operand_and_rest<T>(attention + 4 * i, rest + 4 * i, qk + 8 * i);
 
     barrier_wait(barrier_of(shared.inverse_full), this->own.phase());
-    float r[32] = {};
+    float r[32];
+    clear(r);
     products_begin(r);
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -887,8 +936,8 @@ struct AttentionPreparer : ChunkPreparer<T> {
       this->store_fragment_rows(shared_address(packet.r), nb, r + 4 * nb);
     }
     this->free_gates();
-    constexpr uint32_t kBytes = sizeof(Packet::r) + sizeof(Packet::o_factor);
-    this->publish(kBytes, [&] { this->send(packet.r, kBytes); });
+    constexpr uint32_t kBytes = sizeof(Packet::o_factor) + sizeof(Packet::r);
+    this->publish(kBytes, [&] { this->send(packet.o_factor, kBytes); });
   }
 };
 

@@ -31,17 +31,25 @@ enum class Right {
 namespace detail {
 constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
 constexpr uint64_t kEightRows = 1024;
+
+// NOTE: hides that tiles are aligned, else a step is added to one word of a descriptor by a logical instruction, and
+// the other word copied, for every product: twice the instructions.
+__device__ inline uint64_t address_field(SharedAddress tile) {
+  uint32_t field;
+  asm("mov.b32 %0, %1;" : "=r"(field) : "r"((tile & 0x3ffff) >> 4));
+  return field;
+}
 }  // namespace detail
 
 // The operand whose inner dimension is contiguous, at element `inner` of it (a multiple of 16 below 64 in a tile).
 __device__ inline uint64_t rows_descriptor(SharedAddress tile) {
-  return detail::kSwizzle128 | (detail::kEightRows >> 4) << 32 | uint64_t{1} << 16 | (tile & 0x3ffff) >> 4;
+  return detail::kSwizzle128 | (detail::kEightRows >> 4) << 32 | uint64_t{1} << 16 | detail::address_field(tile);
 }
 
 // The operand whose N is contiguous, from inner row 0 on.
 __device__ inline uint64_t columns_descriptor(SharedAddress tile) {
   return detail::kSwizzle128 | (detail::kEightRows >> 4) << 32 | uint64_t{kTileBytes >> 4} << 16 |
-         (tile & 0x3ffff) >> 4;
+         detail::address_field(tile);
 }
 
 // What to add to a descriptor for step `i` of 16 along the inner dimension.
@@ -59,6 +67,13 @@ __device__ inline void pin(float (&... registers)[kSizes]) {
   (pin_one(registers), ...);
 }
 }  // namespace detail
+
+// NOTE: right before the first product, which then starts at zero by itself.
+template <int kSize>
+__device__ inline void clear(float (&results)[kSize]) {
+#pragma unroll
+  for (float& x : results) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x));
+}
 
 // Registers of products in flight must not be touched: `results` are those of all products up to the wait for them.
 template <int... kSizes>
@@ -94,18 +109,24 @@ __device__ inline void products_wait(float (&... finished)[kSizes]) {
   "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" places "}, " left ", " right \
   ", 1, 1, 1, " transposed ";"
 
+// NOTE: the same for all operands, so that adding a step takes one instruction and not three with a carry.
+#define GDN_DESCRIPTOR_HIGH "0x40000040"
+#define GDN_PRODUCT_OF_REGISTERS(shape, type, places, left, right, transposed) \
+  "{\n.reg .b64 right;\nmov.b64 right, {" right ", " GDN_DESCRIPTOR_HIGH       \
+  "};\n" GDN_PRODUCT(shape, type, places, left, "right", transposed) "\n}"
+
 // d [64, 64] += left [64, 16] right [16, 64].
 template <class T, Right kRight>
 __device__ inline void product(float (&d)[32], const uint32_t* a, uint64_t right) {
   constexpr int kTransposed = kRight == Right::rows_of_inner;
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm volatile(GDN_PRODUCT("m64n64k16", "bf16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
+    asm volatile(GDN_PRODUCT_OF_REGISTERS("m64n64k16", "bf16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
                  : GDN_32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(static_cast<uint32_t>(right)), "n"(kTransposed));
   else
-    asm volatile(GDN_PRODUCT("m64n64k16", "f16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
+    asm volatile(GDN_PRODUCT_OF_REGISTERS("m64n64k16", "f16", GDN_PLACES_32, "{%32, %33, %34, %35}", "%36", "%37")
                  : GDN_32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(static_cast<uint32_t>(right)), "n"(kTransposed));
 }
 
 // d [64, 128] += left [64, 16] right [16, 128].
@@ -113,13 +134,13 @@ template <class T, Right kRight>
 __device__ inline void product(float (&d)[64], const uint32_t* a, uint64_t right) {
   constexpr int kTransposed = kRight == Right::rows_of_inner;
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm volatile(GDN_PRODUCT("m64n128k16", "bf16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
+    asm volatile(GDN_PRODUCT_OF_REGISTERS("m64n128k16", "bf16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
                  : GDN_64(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(static_cast<uint32_t>(right)), "n"(kTransposed));
   else
-    asm volatile(GDN_PRODUCT("m64n128k16", "f16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
+    asm volatile(GDN_PRODUCT_OF_REGISTERS("m64n128k16", "f16", GDN_PLACES_64, "{%64, %65, %66, %67}", "%68", "%69")
                  : GDN_64(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(kTransposed));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(static_cast<uint32_t>(right)), "n"(kTransposed));
 }
 
 // The same for N = 64 with a left operand in shared memory whose inner dimension is contiguous.
@@ -142,6 +163,8 @@ __device__ inline void product(float (&d)[32], uint64_t left, uint64_t right) {
 #undef GDN_32
 #undef GDN_64
 #undef GDN_PRODUCT
+#undef GDN_PRODUCT_OF_REGISTERS
+#undef GDN_DESCRIPTOR_HIGH
 
 template <class T>
 __device__ inline uint32_t pack(float low, float high) {
@@ -212,12 +235,12 @@ __device__ inline void load_blocks_transposed(uint32_t (&blocks)[4], SharedAddre
                : "memory");
 }
 
-// d [16, 8] += a [16, 16] b [16, 8] by one warp, in float16.
-__device__ inline void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// d [16, 8] = a [16, 16] b [16, 8] + c by one warp, in float16.
+__device__ inline void warp_product(float* d, const uint32_t* a, const uint32_t* b, const float* c) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, "
+      "%12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 
 __device__ inline float exp2_approximate(float x) {
