@@ -157,7 +157,7 @@ def flashinfer_decode(layer: Layer, i: int) -> None:
 PEERS = {"sglang": sglang_decode, "flashinfer": flashinfer_decode}
 
 
-def sglang_verify(layer: Verify, i: int) -> None:
+def sglang_verify(layer: Verify, i: int) -> torch.Tensor:
     from sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent import (
         fused_sigmoid_gating_delta_rule_update,
     )
@@ -170,7 +170,7 @@ def sglang_verify(layer: Verify, i: int) -> None:
         **layer.sglang_tree,
     ).transpose(1, 2).view(1, -1, layer.channels)  # fmt: skip
     q, k, v = mixed.split([keys, keys, layer.hv * D], dim=2)
-    fused_sigmoid_gating_delta_rule_update(
+    return fused_sigmoid_gating_delta_rule_update(
         A_log=layer.weights["A_log"], dt_bias=layer.weights["dt_bias"], q=q.unflatten(2, (layer.hk, D)),
         k=k.unflatten(2, (layer.hk, D)), v=v.unflatten(2, (layer.hv, D)), a=layer.a.flatten(0, 1),
         b=layer.b.flatten(0, 1), initial_state_source=layer.ssm, initial_state_indices=indices,
