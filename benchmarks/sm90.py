@@ -19,7 +19,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -518,7 +518,7 @@ class ChunkRule:
             output_final_state=True, cu_seqlens=self.offsets,
         )  # fmt: skip
 
-    def flash_qla(self, i: int) -> object:
+    def flashqla(self, i: int) -> object:
         from flash_qla.ops.gated_delta_rule.chunk import chunk_gated_delta_rule_fwd
 
         return chunk_gated_delta_rule_fwd(
@@ -548,21 +548,19 @@ class ChunkRule:
         )  # fmt: skip
 
 
-def chunk_rule_rows(facts: dict, with_peers: bool) -> list[dict]:
-    rows = []
+def chunk_rule_rows(facts: dict, with_peers: bool) -> Iterator[dict]:
     for hk, hv in CHUNK_HEADS:
         for label, lens in CHUNK_LENGTHS.items():
             case = ChunkRule(hk, hv, lens)
             ours, peers = graph_ms(case.ours, 5), {}
-            for peer in ("flashinfer", "flashinfer_unsplit", "flash_qla", "fla", "sglang") if with_peers else ():
+            for peer in ("flashinfer", "flashinfer_unsplit", "flashqla", "fla", "sglang") if with_peers else ():
                 try:
                     peers[peer] = graph_ms(getattr(case, peer), 5)
                 except Exception as error:
                     print(f"{peer} not measured: {type(error).__name__}: {error}"[:300], flush=True)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
-            rows.append(row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts | PEAK))
+            yield row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts | PEAK)
             torch.cuda.empty_cache()
-    return rows
 
 
 class Prefill(Frontend):
@@ -637,7 +635,7 @@ def versions(rate: float) -> dict:
     }  # fmt: skip
 
 
-GROUPS: dict[str, Callable[[float, dict, bool], list[dict]]] = {
+GROUPS: dict[str, Callable[[float, dict, bool], Iterable[dict]]] = {
     "decode": decode_rows,
     "decode_extras": lambda rate, facts, _: extras_rows(rate, facts),
     "verify": verify_rows,
@@ -661,8 +659,10 @@ def main() -> None:
     print(facts, flush=True)
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name in [arguments.only] if arguments.only else GROUPS:
-        rows = GROUPS[name](rate, facts, arguments.peers)
-        (arguments.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+        rows = []
+        for measured in GROUPS[name](rate, facts, arguments.peers):
+            rows.append(measured)
+            (arguments.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def sglang_chunk_rule(case: ChunkRule, i: int) -> object:
 
 
 CHUNK_RULES: dict[str, Callable[[ChunkRule, int], object]] = {
-    "ours": ChunkRule.ours, "flashinfer": ChunkRule.flashinfer, "flash_qla": ChunkRule.flash_qla,
+    "ours": ChunkRule.ours, "flashinfer": ChunkRule.flashinfer, "flashqla": ChunkRule.flashqla,
     "fla": ChunkRule.fla, "sglang": sglang_chunk_rule,
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from sglang_gdn.bench import measure
 from sglang_gdn.bench import workloads as make
 
 ALL_OPS = [op for phase in bench.OPS_OF_PHASE.values() for op in phase]
-PEERS = {"transformers", "fla", "flashqla", "flashinfer", "sglang"}
+PEERS = {"transformers", "fla", "flashqla", "flashinfer", "flashinfer_unsplit", "sglang"}
 
 
 @pytest.fixture(scope="module")
