@@ -37,5 +37,6 @@ part racecheck env PYTHONPATH="$out/racecheck" timeout 240 compute-sanitizer --t
   pytest --device cuda -q -p no:cacheprovider tests/gpu/test_{decode,frontend,chunk_rule,context_parallel}.py -k "$sanitized"
 part soak timeout 400 python3 tests/gpu/soak.py --minutes 5
 part bench python3 benchmarks/sm90.py --output "$out" ${PEERS:+--peers}
+part errors python3 benchmarks/sm90_errors.py --output "$out/errors.json"
 [[ -z ${SERVE:-} ]] || part serving env -u PYTHONSAFEPATH timeout 500 python3 benchmarks/serving/run.py --output "$out"
 exit $status
