@@ -12,6 +12,8 @@
 #
 # A fresh machine needs Python 3.11 or newer with venv, a C++20 compiler and make; the rest is installed into $(VENV).
 
+# Without rules of its own, by which make would compile the folder csrc/ascend/device from device.cpp.
+MAKEFLAGS += --no-builtin-rules
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:

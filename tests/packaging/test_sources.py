@@ -51,6 +51,16 @@ def test_version_has_one_source() -> None:
     assert newest[1] == VERSION
 
 
+def test_make_compiles_nothing_by_rules_of_its_own() -> None:
+    """A folder is among what a wheel is made of, and beside it lies a source file of its name that may be newer."""
+    newer = [f"--what-if={file.relative_to(ROOT)}" for file in sorted((ROOT / "csrc").rglob("*.c*")) if file.is_file()]
+    assert any((ROOT / option.partition("=")[2]).with_suffix("").is_dir() for option in newer)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    printed = run("make", "--dry-run", *newer, "wheel", cwd=ROOT, env=environment).stdout
+    assert "pip wheel" in printed
+    assert " -o csrc" not in printed
+
+
 def test_no_file_names_a_folder_of_some_machine() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
