@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,16 +26,10 @@ def test_requests_that_come_and_go(cold: Service) -> None:
 def test_abort_leaves_others_alone(cold: Service) -> None:
     doomed = cold.checkpoint.sample(90, seed=50)
     survivor = cold.checkpoint.sample(80, seed=51)
-    finish_reasons = []
-    thread = threading.Thread(
-        target=lambda: finish_reasons.append(cold.server.generate(doomed.prompt, 2000, rid="doomed").finish_reason)
-    )
-    thread.start()
-    aborter = threading.Timer(1.0, cold.server.abort, ["doomed"])
-    aborter.start()
-    answer = cold.server.generate(survivor.prompt, 64)
-    thread.join()
-    assert finish_reasons == ["abort"]
+    with ThreadPoolExecutor(1) as pool:
+        reason = pool.submit(cold.server.abort_when_running, doomed.prompt, 2000)
+        answer = cold.server.generate(survivor.prompt, 64)
+    assert reason.result() == "abort"
     assert_follows_oracle(cold, survivor.prompt, answer.output, 64)
     assert cold.server.generate(doomed.prompt).output == doomed.output
 
