@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,15 @@ STATE_BYTES = 4
 TOUCHED_BYTES = 400 << 20  # several times the L2 cache
 REPLAYS = 15
 WARM_UP_MS = 50  # of replays before those that count; after a pause, (16, 32) at batch 64 takes 1 % longer without
+
+
+@contextmanager
+def reporting_failure(name: str) -> Iterator[None]:
+    """Says which kernel could not be run, and goes on."""
+    try:
+        yield
+    except Exception as error:
+        print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
 
 
 def graph_ms(launch: Callable[[int], object], count: int) -> float:
@@ -204,10 +214,8 @@ def row(op: str, shape: dict, ours_ms: float, peers: dict[str, float], floor_ms:
 def peer_times(peers: dict[str, Callable], layer: Layer, wanted: bool) -> dict[str, float]:
     times = {}
     for name, peer in peers.items() if wanted else ():
-        try:
+        with reporting_failure(name):
             times[name] = graph_ms(partial(peer, layer), layer.launches)
-        except Exception as error:
-            print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
     return times
 
 
@@ -457,10 +465,8 @@ def frontend_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
         ours, copied = graph_ms(case.frontend, 16), graph_ms(case.copy, 16)
         peers = {}
         if with_peers and l2norm:
-            try:
+            with reporting_failure("sglang"):
                 peers["sglang"] = graph_ms(partial(sglang_frontend, case), 16)
-            except Exception as error:
-                print(f"sglang not measured: {type(error).__name__}: {error}"[:300], flush=True)
         shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label, "l2norm": l2norm}
         measured = row("gdn_frontend", shape, ours, peers, case.moved_bytes / rate * 1e3, facts)
         rows.append(measured | {"bytes": case.moved_bytes, "copy_ms": round(copied, 6)})
@@ -554,10 +560,8 @@ def chunk_rule_rows(facts: dict, with_peers: bool) -> Iterator[dict]:
             case = ChunkRule(hk, hv, lens)
             ours, peers = graph_ms(case.ours, 5), {}
             for peer in ("flashinfer", "flashinfer_unsplit", "flashqla", "fla", "sglang") if with_peers else ():
-                try:
+                with reporting_failure(peer):
                     peers[peer] = graph_ms(getattr(case, peer), 5)
-                except Exception as error:
-                    print(f"{peer} not measured: {type(error).__name__}: {error}"[:300], flush=True)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
             yield row("chunk_gated_delta_rule", shape, ours, peers, case.floor_ms(), facts | PEAK)
             torch.cuda.empty_cache()
@@ -595,10 +599,8 @@ def prefill_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
             case = Prefill(hk, hv, CHUNK_LENGTHS[label])
             ours, peers = graph_ms(case.ours, 5), {}
             if with_peers:
-                try:
+                with reporting_failure("sglang"):
                     peers["sglang"] = graph_ms(case.sglang, 5)
-                except Exception as error:
-                    print(f"sglang not measured: {type(error).__name__}: {error}"[:300], flush=True)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label}
             floor_ms = case.moved_bytes / rate * 1e3 + ChunkRule(hk, hv, case.lens).floor_ms()
             rows.append(row("gdn_prefill", shape, ours, peers, floor_ms, facts | PEAK))

@@ -12,33 +12,23 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import sm90  # noqa: E402
-from sm90 import ChunkRule, D, Layer, Verify  # noqa: E402
+import sm90
+from sm90 import ChunkRule, D, Layer, Verify, reporting_failure
 
-import oracle  # noqa: E402
-from compare import rel_l2  # noqa: E402
-from sglang_gdn import ops  # noqa: E402
+import oracle
+from compare import rel_l2
+from sglang_gdn import ops
 
 Errors = dict[str, float]
-
-
-@contextmanager
-def measured(name: str) -> Iterator[None]:
-    """Says which kernel could not be run, and goes on."""
-    try:
-        yield
-    except Exception as error:
-        print(f"{name} not measured: {type(error).__name__}: {error}"[:300], flush=True)
 
 
 def tensors_in(result: object) -> Iterator[Tensor]:
@@ -115,7 +105,7 @@ def decode_errors(hk: int, hv: int, batch: int) -> dict[str, Errors]:
     )  # fmt: skip
     errors = {}
     for name, kernel in (("ours", Layer.decode), ("sglang", sm90.sglang_decode)):
-        with measured(name):
+        with reporting_failure(name):
             layer.conv.copy_(conv), layer.ssm.copy_(ssm)
             kernel(layer, 0)
             errors[name] = {"o": rel_l2(layer.out.view(o.shape), o), "state": rel_l2(layer.ssm[slots], states)}
@@ -148,7 +138,7 @@ def recurrent_errors(hk: int, hv: int, batch: int) -> dict[str, Errors]:
 
     errors = {}
     for name, kernel in (("ours", ours), ("flashinfer", flashinfer)):
-        with measured(name):
+        with reporting_failure(name):
             layer.ssm[:batch].copy_(ssm)
             results = list(tensors_in(kernel()))
             errors[name] = {"o": nearest(results, o), "state": rel_l2(layer.ssm[:batch], states)}
@@ -164,7 +154,7 @@ def verify_errors(hk: int, hv: int, batch: int, drafts: int, tree: bool) -> dict
         cache_indices=torch.arange(batch), parent_tokens=parents, commit=False, rounded=False,
     )  # fmt: skip
     errors = {}
-    with measured("ours"):
+    with reporting_failure("ours"):
         layer.verify_recorded(0)
         errors["ours"] = {"o": rel_l2(layer.out.view(o.shape), o)}
         if not tree:
@@ -173,7 +163,7 @@ def verify_errors(hk: int, hv: int, batch: int, drafts: int, tree: bool) -> dict
                 "o": rel_l2(layer.out.view(o.shape), o),
                 "state": rel_l2(layer.state, states),
             }
-    with measured("sglang"):
+    with reporting_failure("sglang"):
         errors["sglang"] = {"o": nearest([sm90.sglang_verify(layer, 0)], o), "state": rel_l2(layer.state, states)}
     return errors
 
@@ -199,7 +189,7 @@ def rows(facts: dict) -> Iterator[dict]:
             )  # fmt: skip
             errors = {}
             for name, kernel in CHUNK_RULES.items():
-                with measured(name):
+                with reporting_failure(name):
                     errors[name] = chunk_rule_errors(kernel, case, expected)
             yield row("chunk_gated_delta_rule", {"hk": hk, "hv": hv, "lens": lens, "inputs": kind}, errors)
 

@@ -106,15 +106,12 @@ class Server:
     def abort_when_running(self, prompt: Sequence[int], count: int) -> str:
         """Aborts a request as soon as its first token is there; why it ended."""
         body = _request(list(prompt), count, {"rid": "doomed", "stream": True})
-        aborted = False
         with requests.post(f"{self.url}/generate", json=body, stream=True, timeout=REQUEST_SECONDS) as response:
-            for line in response.iter_lines():
-                if line.startswith(b"data: {"):
-                    last = json.loads(line.removeprefix(b"data: "))
-                    if not aborted:
-                        self._post("/abort_request", {"rid": "doomed"})
-                        aborted = True
-        return last["meta_info"]["finish_reason"]["type"]
+            events = (line.removeprefix(b"data: ") for line in response.iter_lines() if line.startswith(b"data: {"))
+            next(events)
+            self._post("/abort_request", {"rid": "doomed"})
+            *_, last = events
+        return json.loads(last)["meta_info"]["finish_reason"]["type"]
 
     def flush(self) -> None:
         response = requests.post(f"{self.url}/flush_cache", params={"timeout": 20}, timeout=REQUEST_SECONDS)
