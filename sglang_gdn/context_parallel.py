@@ -37,7 +37,7 @@ def settings_of(environment: dict[str, str] | os._Environ[str]) -> Settings:
     mode = environment.get("SGLANG_GDN_CONTEXT_PARALLEL", "auto")
     if mode not in MODES:
         raise ValueError(f"SGLANG_GDN_CONTEXT_PARALLEL must be one of {', '.join(MODES)}; got {mode!r}")
-    min_tokens = environment.get("SGLANG_GDN_CONTEXT_PARALLEL_MIN_TOKENS", "4096")
+    min_tokens = environment.get("SGLANG_GDN_CONTEXT_PARALLEL_MIN_TOKENS", "1024")
     if not min_tokens.isdecimal():
         raise ValueError(f"SGLANG_GDN_CONTEXT_PARALLEL_MIN_TOKENS must be a number of tokens; got {min_tokens!r}")
     return Settings(mode, int(min_tokens))

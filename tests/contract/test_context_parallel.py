@@ -33,7 +33,9 @@ def test_settings_that_are_refused(name, value):
         settings_of({name: value})
 
 
-@pytest.mark.parametrize(("rows", "tokens", "heads"), [(1, 32768, 8), (2, 32768, 8), (1, 8192, 16), (1, 4096, 4)])
+@pytest.mark.parametrize(
+    ("rows", "tokens", "heads"), [(1, 32768, 8), (2, 32768, 8), (1, 8192, 16), (1, 4096, 4), (1, 2048, 8)]
+)
 def test_long_rows_with_few_heads_are_cut(mode, rows, tokens, heads):
     mode("auto")
     chunks = segment_chunks(rows, tokens, heads, H200)
@@ -42,7 +44,9 @@ def test_long_rows_with_few_heads_are_cut(mode, rows, tokens, heads):
     assert segment_chunks(rows, tokens, heads, H200) == 0
 
 
-@pytest.mark.parametrize(("rows", "tokens", "heads"), [(1, 32768, 64), (8, 8192, 32), (32, 8192, 8), (1, 64, 1)])
+@pytest.mark.parametrize(
+    ("rows", "tokens", "heads"), [(1, 32768, 64), (8, 8192, 32), (32, 8192, 8), (1, 1024, 8), (1, 64, 1)]
+)
 def test_rows_that_fill_the_device_or_are_short_stay_whole(mode, rows, tokens, heads):
     mode("auto")
     assert segment_chunks(rows, tokens, heads, H200) == 0
