@@ -9,7 +9,7 @@
 // bytes; every block of a cluster convolves q and k (from L2). Synchronisation: one block barrier publishes q, k, v. A
 // q or k window is shifted by one block, after a cluster barrier that all its readers have passed; v windows belong to
 // one thread. For the norm every warp sends the sums of squares of four rows at a time to all blocks of the cluster,
-// which add them in one order whatever the tiling.
+// which add them in one order whatever the tiling; they travel while states are updated.
 #pragma once
 
 #include "cuda/sm90_conv_channel.cuh"
@@ -64,11 +64,9 @@ struct DecodeChannel {
 
 // What the blocks of a cluster exchange for the norm: sums of squares of four outputs each, whatever the tiling.
 struct NormSums {
-  static constexpr int kRows = 4;
-  static constexpr int kPerHead = kHeadDim / kRows;  // one a lane
-  static constexpr int kPerWarp = kMostRows / (kDecodeThreads / kWarp) / kRows;
-  static constexpr int kLanesPerSum = kWarp / kPerWarp;  // each sends it to one block
-  static_assert(kPerHead == kWarp && kLanesPerSum >= kMostBlocks);
+  static constexpr int kPerHead = kHeadDim / kDecodeRows;  // one a lane
+  static_assert(kPerHead == kWarp && kMostBlocks <= kWarp);
+  static_assert(kMostRows / (kDecodeThreads / kWarp) / kDecodeRows <= RowMap<kDecodeRows>::kLanesPerRow);
 
   TransferBarrier barrier;
   float partial[kMaxRatio * kPerHead];
@@ -76,15 +74,13 @@ struct NormSums {
 
   __device__ static uint32_t bytes(int ratio) { return ratio * kPerHead * sizeof(float); }
 
-  // o: of row `lane` of the warp, 0 past its last row.
-  __device__ void send(float o, int first_row, int warp_rows, int lane) {
+  // o: of the row that the lane owns, of four from `first_row` of the r x 128.
+  __device__ void send(float o, int first_row, int lane) {
+    constexpr int kLanesPerRow = RowMap<kDecodeRows>::kLanesPerRow;
     float sum = o * o;
-    sum += __shfl_xor_sync(kFullMask, sum, 1);
-    sum += __shfl_xor_sync(kFullMask, sum, 2);
-    const int i = lane / kLanesPerSum, block = lane % kLanesPerSum;
-    sum = __shfl_sync(kFullMask, sum, i * kRows);
-    if (i * kRows < warp_rows && block < static_cast<int>(cluster_size()))
-      store_to_peer(partial + first_row / kRows + i, barrier, block, sum);
+    sum += __shfl_xor_sync(kFullMask, sum, kLanesPerRow);
+    sum += __shfl_xor_sync(kFullMask, sum, 2 * kLanesPerRow);
+    if (lane < static_cast<int>(cluster_size())) store_to_peer(partial + first_row / kDecodeRows, barrier, lane, sum);
   }
 
   __device__ float rsqrt_of_mean(int head, float eps, int lane) const {
@@ -92,13 +88,23 @@ struct NormSums {
   }
 };
 
-// norm_weight act(z) of one of the r x 128 rows of a key head.
-__device__ inline float gate_of_row(const DecodeParams& p, int64_t n, int key_head, int row) {
-  const auto weight = Raw<AnyType>::load(p.norm_weight, row % kHeadDim);
-  const int64_t at = n * p.z_pitch + key_head * p.z_key_head + row / kHeadDim * p.z_value_head + row % kHeadDim;
-  const float z = Raw<AnyType>::load(p.z, at).to_float(p.z.dtype);
-  return weight.to_float(p.norm_weight.dtype) * (p.norm_silu ? silu(z) : sigmoid(z));
-}
+// norm_weight act(z) of one of the r x 128 rows of a key head. NOTE: loaded before the states are, behind which it
+// would come last and hold up the block.
+struct RowGate {
+  Raw<AnyType> weight, z;
+
+  __device__ void load_weight(const DecodeParams& p, int row) {
+    weight = Raw<AnyType>::load(p.norm_weight, row % kHeadDim);
+  }
+  __device__ void load_z(const DecodeParams& p, int64_t n, int key_head, int row) {
+    const int64_t at = n * p.z_pitch + key_head * p.z_key_head + row / kHeadDim * p.z_value_head + row % kHeadDim;
+    z = Raw<AnyType>::load(p.z, at);
+  }
+  __device__ float value(const DecodeParams& p) const {
+    const float x = z.to_float(p.z.dtype);
+    return weight.to_float(p.norm_weight.dtype) * (p.norm_silu ? silu(x) : sigmoid(x));
+  }
+};
 
 // T: dtype of x, conv weights, bias, conv pool and output, with width 4 and states at multiples of 16 bytes; AnyType:
 // all of that, and which options are used, is read at run time.
@@ -106,14 +112,14 @@ template <class State, class T, bool kNorm, bool kTracks>
 __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2 : 4)
     sm90_gdn_decode(const __grid_constant__ DecodeParams p) {
   constexpr int kRows = kDecodeRows;
-  extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ NormSums norm_sums;                              // 776 B, kNorm only
-  float* const shared_qk = reinterpret_cast<float*>(shared);  // q, then k: 1 KB
-  float* const shared_v = shared_qk + 2 * kHeadDim;           // block_rows: v, with a norm o in its place
-  State* const staged = reinterpret_cast<State*>(shared_v + p.block_rows);
+  // NOTE: states first, so that they lie at multiples of 128 bytes: 16 bytes off, batch 256 took 5 % longer.
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ NormSums norm_sums;                                                        // 776 B, kNorm only
+  State* const staged = reinterpret_cast<State*>(shared);                               // block_rows x 128
+  float* const shared_qk = reinterpret_cast<float*>(staged + p.block_rows * kHeadDim);  // q, then k: 1 KB
+  float* const shared_v = shared_qk + 2 * kHeadDim;                                     // block_rows
   const bool aligned = std::is_same_v<T, AnyType> ? p.aligned_state : true;
   const bool norm = kNorm && (!std::is_same_v<T, AnyType> || p.norm_weight.data);
-  constexpr bool kShiftsEarly = kNorm && kTracks;  // not needed before the end, but frees registers
 
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int rank = cluster_rank(), key_head = cluster_index_x();
@@ -136,12 +142,16 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   const int v_channel = (2 * p.key_heads + key_head * p.ratio) * kHeadDim + v_row;
   const int v_input = key_head * p.v_key_head + v_row;
 
+  if (norm && thread == 0) norm_sums.barrier.init();
   DecodeChannel<T> qk, v;
   qk.conv.load(p.conv, qk_channel);
   if (has_v) v.conv.load(p.conv, v_channel);
   const auto A_log = Raw<AnyType>::load(p.A_log, value_head);
   const auto dt_bias = Raw<AnyType>::load(p.dt_bias, value_head);
-  if (norm && thread == 0) norm_sums.barrier.init();
+  RowGate row_gate;
+  const bool has_gate = norm && thread < p.block_rows;
+  const int gate_row = rank * p.block_rows + thread;
+  if (has_gate) row_gate.load_weight(p, gate_row);
 
   State* const pool = static_cast<State*>(p.ssm_pool) +
                       (static_cast<int64_t>(key_head) * p.ratio * kHeadDim + group_row) * kHeadDim + 4 * lane;
@@ -154,6 +164,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   const int64_t x = n * p.x_pitch;
   qk.x = Raw<T>::load(is_k ? p.k : p.q, x + qk_input);
   if (has_v) v.x = Raw<T>::load(p.v, x + v_input);
+  if (has_gate) row_gate.load_z(p, n, key_head, gate_row);
   const auto a = Raw<AnyType>::load(p.a, n * p.a_pitch + key_head * p.a_key_head + group_head);
   const auto b = Raw<AnyType>::load(p.b, n * p.b_pitch + key_head * p.b_key_head + group_head);
   const int64_t out = (n * p.key_heads + key_head) * p.ratio * kHeadDim + rank * p.block_rows;
@@ -176,7 +187,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
   }
   const float g = log_gate(A_log.to_float(p.A_log.dtype), a.to_float(p.a.dtype) + dt_bias.to_float(p.dt_bias.dtype));
   const Gate gate{expf(g), sigmoid(b.to_float(p.b.dtype))};
-  if (norm && thread < p.block_rows) norm_sums.gate[thread] = gate_of_row(p, n, key_head, rank * p.block_rows + thread);
+  if (has_gate) norm_sums.gate[thread] = row_gate.value(p);
   shared_qk[thread] = qk.output(p);
   if (has_v) shared_v[v_index] = v.output(p);
   __syncthreads();
@@ -188,16 +199,18 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
     if (norm || owner == rank) cluster_wait();  // whole warps; with a norm, so that every block expects sums
     if (owner == rank) qk.store_shifted(p, slot, track_slot, qk_channel);
   };
+  if (norm) shift_qk();
 
   if (has_state) {
     const KeyQuery token = KeyQuery::of(reinterpret_cast<const float4*>(shared_qk + kHeadDim)[lane],
                                         reinterpret_cast<const float4*>(shared_qk)[lane], true);
     const int lane_row = RowMap<kRows>::row_of_lane(lane);
+    const int lane_batch = lane % RowMap<kRows>::kLanesPerRow;  // whose o it keeps for the norm
+    float lane_o = 0.0f;
     wait_for_own_copies();
-    if (kShiftsEarly) shift_qk();
     State* target = head;
     const State* source = own;
-    float* value = shared_v + warp_row + lane_row;
+    const float* value = shared_v + warp_row + lane_row;
     int64_t out_row = out + warp_row + lane_row;
 #pragma unroll 1
     for (int i = 0; i < p.batches; ++i) {
@@ -210,6 +223,7 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
         sums[kRows + j] = dot(row[j], token.q);
       }
       const RowResult result = delta_and_output<kRows>(sums, token, gate, *value, p.scale, lane);
+      if (norm) norm_sums.send(result.o, group_row + i * kRows, lane);
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const float d = RowMap<kRows>::d_of_row(result.d_scaled, j);
@@ -222,25 +236,21 @@ __global__ void __launch_bounds__(kDecodeThreads, std::is_same_v<T, AnyType> ? 2
         for (int j = 0; j < kRows; ++j) store_four(tracked + j * kHeadDim, row[j], aligned, p.short_kernel);
       }
       if (norm) {
-        __syncwarp();  // all lanes of the row have read v
-        if (RowMap<kRows>::stores(lane)) *value = result.o;
+        if (i == lane_batch) lane_o = result.o;
       } else if (RowMap<kRows>::stores(lane)) {
         store_float<T>(p.out, out_row, result.o);
       }
       target += kRows * kHeadDim, source += kRows * kHeadDim, value += kRows, out_row += kRows;
     }
+    if (norm) {
+      norm_sums.barrier.wait();
+      const float factor = norm_sums.rsqrt_of_mean(group_head, p.norm_eps, lane);
+      const int row = warp_row + lane_batch * kRows + lane_row;
+      if (lane < kWarp / 2 && lane_batch < p.batches)
+        store_float<T>(p.out, out + row, lane_o * factor * norm_sums.gate[row]);
+    }
   }
-  if (!kShiftsEarly || !has_state) shift_qk();
-  if (norm && has_state) {
-    const int row = warp_row + lane;
-    const bool has_row = lane < warp_rows;
-    __syncwarp();  // o of all rows is in shared memory
-    const float o = has_row ? shared_v[row] : 0.0f;
-    norm_sums.send(o, group_row, warp_rows, lane);
-    norm_sums.barrier.wait();
-    const float factor = norm_sums.rsqrt_of_mean(group_head, p.norm_eps, lane);
-    if (has_row) store_float<T>(p.out, out + row, o * factor * norm_sums.gate[row]);
-  }
+  if (!norm) shift_qk();
 }
 
 }  // namespace gdn::sm90
