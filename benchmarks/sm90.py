@@ -19,7 +19,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -219,22 +219,19 @@ def peer_times(peers: dict[str, Callable], layer: Layer, wanted: bool) -> dict[s
     return times
 
 
-def decode_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
-    rows = []
+def decode_rows(rate: float, facts: dict, with_peers: bool) -> Iterator[dict]:
     for hk, hv in HEADS:
         for batch in BATCHES:
             layer = Layer(hk, hv, batch)
             ours = graph_ms(layer.decode, layer.launches)
             peers = peer_times(PEERS, layer, with_peers)
             shape = {"hk": hk, "hv": hv, "d": D, "batch": batch}
-            rows.append(row("gdn_decode", shape, ours, peers, layer.decode_bytes() / rate * 1e3, facts))
+            yield row("gdn_decode", shape, ours, peers, layer.decode_bytes() / rate * 1e3, facts)
             torch.cuda.empty_cache()
-    return rows
 
 
-def extras_rows(rate: float, facts: dict) -> list[dict]:
+def extras_rows(rate: float, facts: dict) -> Iterator[dict]:
     """``gdn_decode`` with each of its options; the floor counts the gate, and tracked states once more."""
-    rows = []
     for hk, hv in ((16, 32), (8, 24)):
         for batch in BATCHES[::2]:
             layer = Layer(hk, hv, batch)
@@ -261,9 +258,8 @@ def extras_rows(rate: float, facts: dict) -> list[dict]:
                 )
                 shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "extras": extras}
                 floor = (layer.decode_bytes() + more_bytes) / rate * 1e3
-                rows.append(row("gdn_decode", shape, ours, {}, floor, facts))
+                yield row("gdn_decode", shape, ours, {}, floor, facts)
             torch.cuda.empty_cache()
-    return rows
 
 
 def binary_tree(drafts: int) -> list[int]:
@@ -329,9 +325,8 @@ VERIFY_SHAPES = [(1, 4), (16, 4), (16, 8), (64, 4)]
 MORE_VERIFY_SHAPES = [(4, 4), (16, 2), (16, 16)]
 
 
-def verify_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+def verify_rows(rate: float, facts: dict, with_peers: bool) -> Iterator[dict]:
     """``gdn_verify`` and its commit, with a record (``stored`` false) and with the state after each token stored."""
-    rows = []
     shapes = [(hk, hv, *shape, False) for hk, hv in HEADS[:3] for shape in VERIFY_SHAPES]
     shapes += [(*HEADS[0], *shape, False) for shape in MORE_VERIFY_SHAPES]
     shapes += [(*HEADS[0], 16, drafts, True) for drafts in (4, 8, 16)]
@@ -349,10 +344,9 @@ def verify_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
             shape = {"hk": hk, "hv": hv, "d": D, "batch": batch, "drafts": drafts, "tree": tree} | form
             floor_ms = layer.state_bytes(crossings) / rate * 1e3
             peer_ms = peer_times(peers, layer, with_peers)
-            rows.append(row(op, shape, graph_ms(ours, layer.launches), peer_ms, floor_ms, facts))
+            yield row(op, shape, graph_ms(ours, layer.launches), peer_ms, floor_ms, facts)
         del layer
         torch.cuda.empty_cache()
-    return rows
 
 
 class Conv:
@@ -375,15 +369,13 @@ class Conv:
         )  # fmt: skip
 
 
-def conv_rows(rate: float, facts: dict) -> list[dict]:
-    rows = []
+def conv_rows(rate: float, facts: dict) -> Iterator[dict]:
     for hk, hv in HEADS[:3]:
         for label, lens in (("1x512", [512]), ("1x8192", [8192]), ("32x256", [256] * 32)):
             problem = Conv(2 * hk * D + hv * D, lens)
             ours = graph_ms(problem.conv, 16)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": lens, "label": label}
-            rows.append(row("causal_conv1d", shape, ours, {}, problem.moved_bytes / rate * 1e3, facts))
-    return rows
+            yield row("causal_conv1d", shape, ours, {}, problem.moved_bytes / rate * 1e3, facts)
 
 
 class Frontend:
@@ -455,11 +447,10 @@ def sglang_frontend(case: Frontend, i: int) -> object:
     return l2norm_fwd(q), l2norm_fwd(k), v, *gates
 
 
-def frontend_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
+def frontend_rows(rate: float, facts: dict, with_peers: bool) -> Iterator[dict]:
     lengths = {"1x8192": [8192], "32x256": [256] * 32, "1x512": [512]}
     cases = [(heads, label, True) for heads in HEADS[:3] for label in lengths]
     cases += [(heads, "1x8192", True) for heads in HEADS[3:]] + [(heads, "1x8192", False) for heads in HEADS[:3]]
-    rows = []
     for (hk, hv), label, l2norm in cases:
         case = Frontend(hk, hv, lengths[label], l2norm)
         ours, copied = graph_ms(case.frontend, 16), graph_ms(case.copy, 16)
@@ -469,10 +460,9 @@ def frontend_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
                 peers["sglang"] = graph_ms(partial(sglang_frontend, case), 16)
         shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label, "l2norm": l2norm}
         measured = row("gdn_frontend", shape, ours, peers, case.moved_bytes / rate * 1e3, facts)
-        rows.append(measured | {"bytes": case.moved_bytes, "copy_ms": round(copied, 6)})
+        yield measured | {"bytes": case.moved_bytes, "copy_ms": round(copied, 6)}
         print(f"  {case.moved_bytes / ours / 1e9:.2f} TB/s; a copy takes {copied * 1e3:.2f} us", flush=True)
         torch.cuda.empty_cache()
-    return rows
 
 
 # Head pairs of public models under tensor parallelism, and what prompts look like in a batch.
@@ -592,8 +582,7 @@ class Prefill(Frontend):
         )  # fmt: skip
 
 
-def prefill_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
-    rows = []
+def prefill_rows(rate: float, facts: dict, with_peers: bool) -> Iterator[dict]:
     for hk, hv in HEADS[:3]:
         for label in ("1x512", "1x2048", "1x8192", "8x1024"):
             case = Prefill(hk, hv, CHUNK_LENGTHS[label])
@@ -603,14 +592,12 @@ def prefill_rows(rate: float, facts: dict, with_peers: bool) -> list[dict]:
                     peers["sglang"] = graph_ms(case.sglang, 5)
             shape = {"hk": hk, "hv": hv, "d": D, "lens": case.lens, "label": label}
             floor_ms = case.moved_bytes / rate * 1e3 + ChunkRule(hk, hv, case.lens).floor_ms()
-            rows.append(row("gdn_prefill", shape, ours, peers, floor_ms, facts | PEAK))
+            yield row("gdn_prefill", shape, ours, peers, floor_ms, facts | PEAK)
             torch.cuda.empty_cache()
-    return rows
 
 
-def host_rows(facts: dict) -> list[dict]:
+def host_rows(facts: dict) -> Iterator[dict]:
     """Of the call alone, without what the caller does to name its arguments."""
-    rows = []
     for hk, hv in HEADS[:2]:
         layer = Layer(hk, hv, 4)
         arguments = layer.arguments(0)
@@ -619,9 +606,10 @@ def host_rows(facts: dict) -> list[dict]:
                 us = host_us(lambda _, call=arguments | options: ops.gdn_decode(**call))
                 print(f"gdn_decode ({hk}, {hv}), out {out}: {us:.1f} us of host time a call", flush=True)
                 shape = {"hk": hk, "hv": hv, "d": D, "batch": 4, "out": out}
-                rows.append({"op": "gdn_decode", "shape": shape, "host_us": round(us, 2), "versions": facts,
-                             "date": datetime.date.today().isoformat()})  # fmt: skip
-    return rows
+                yield {
+                    "op": "gdn_decode", "shape": shape, "host_us": round(us, 2), "versions": facts,
+                    "date": datetime.date.today().isoformat(),
+                }  # fmt: skip
 
 
 def versions(rate: float) -> dict:
@@ -637,7 +625,7 @@ def versions(rate: float) -> dict:
     }  # fmt: skip
 
 
-GROUPS: dict[str, Callable[[float, dict, bool], Iterable[dict]]] = {
+GROUPS: dict[str, Callable[[float, dict, bool], Iterator[dict]]] = {
     "decode": decode_rows,
     "decode_extras": lambda rate, facts, _: extras_rows(rate, facts),
     "verify": verify_rows,
