@@ -19,7 +19,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -151,13 +151,13 @@ def sglang_decode(layer: Layer, i: int) -> None:
     )  # fmt: skip
 
 
-def flashinfer_decode(layer: Layer, i: int) -> None:
+def flashinfer_decode(layer: Layer, i: int) -> object:
     from flashinfer.gdn_decode import gated_delta_rule_decode_pretranspose
 
     keys = layer.hk * D
     q, k, v = layer.mixed_qkv.split([keys, keys, layer.hv * D], dim=1)
     batch = layer.batch
-    gated_delta_rule_decode_pretranspose(
+    return gated_delta_rule_decode_pretranspose(
         q=q.reshape(batch, 1, layer.hk, D), k=k.reshape(batch, 1, layer.hk, D), v=v.reshape(batch, 1, layer.hv, D),
         state=layer.ssm[i * batch : (i + 1) * batch], A_log=layer.weights["A_log"], a=layer.a.view(batch, 1, layer.hv),
         dt_bias=layer.weights["dt_bias"], b=layer.b.view(batch, 1, layer.hv), use_qk_l2norm=True,
@@ -534,13 +534,13 @@ class ChunkRule:
     def flashinfer_unsplit(self, i: int) -> object:
         return self.flashinfer(i, context_parallel=False)
 
-    def sglang(self, i: int) -> object:
+    def sglang(self, i: int, l2norm: bool = True) -> object:
         from sglang.kernels.ops.attention.fla.chunk import chunk_gated_delta_rule
 
         return chunk_gated_delta_rule(
             q=self.q, k=self.k, v=self.v, g=self.g, beta=self.beta, initial_state=self.states,
             initial_state_indices=self.indices, cu_seqlens=self.offsets, head_first=False,
-            use_qk_l2norm_in_kernel=True,
+            use_qk_l2norm_in_kernel=l2norm,
         )  # fmt: skip
 
 
@@ -637,6 +637,15 @@ GROUPS: dict[str, Callable[[float, dict, bool], Iterator[dict]]] = {
 }
 
 
+def write_as_measured(path: Path, rows: Iterable[dict]) -> None:
+    """Each row is in the file as soon as there is one, so that a run that is cut off keeps what it measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    measured = []
+    for one in rows:
+        measured.append(one)
+        path.write_text(json.dumps(measured, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/h200"))
@@ -647,12 +656,8 @@ def main() -> None:
     rate = update_rate()
     facts = versions(rate)
     print(facts, flush=True)
-    arguments.output.mkdir(parents=True, exist_ok=True)
     for name in [arguments.only] if arguments.only else GROUPS:
-        rows = []
-        for measured in GROUPS[name](rate, facts, arguments.peers):
-            rows.append(measured)
-            (arguments.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+        write_as_measured(arguments.output / f"{name}.json", GROUPS[name](rate, facts, arguments.peers))
 
 
 if __name__ == "__main__":

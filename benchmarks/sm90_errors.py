@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,18 +60,9 @@ def chunk_rule_inputs(kind: str, hk: int, hv: int, lens: list[int]) -> ChunkRule
     return case
 
 
-def sglang_chunk_rule(case: ChunkRule, i: int) -> object:
-    from sglang.kernels.ops.attention.fla.chunk import chunk_gated_delta_rule
-
-    return chunk_gated_delta_rule(
-        q=case.q, k=case.k, v=case.v, g=case.g, beta=case.beta, initial_state=case.states,
-        initial_state_indices=case.indices, cu_seqlens=case.offsets, head_first=False, use_qk_l2norm_in_kernel=False,
-    )  # fmt: skip
-
-
 CHUNK_RULES: dict[str, Callable[[ChunkRule, int], object]] = {
     "ours": ChunkRule.ours, "flashinfer": ChunkRule.flashinfer, "flashqla": ChunkRule.flashqla,
-    "fla": ChunkRule.fla, "sglang": sglang_chunk_rule,
+    "fla": ChunkRule.fla, "sglang": partial(ChunkRule.sglang, l2norm=False),
 }  # fmt: skip
 
 
@@ -128,16 +119,8 @@ def recurrent_errors(hk: int, hv: int, batch: int) -> dict[str, Errors]:
             weights["A_log"], a, weights["dt_bias"], q, k, v, b, ssm_pool=layer.ssm, cache_indices=rows
         )
 
-    def flashinfer() -> object:
-        from flashinfer.gdn_decode import gated_delta_rule_decode_pretranspose
-
-        return gated_delta_rule_decode_pretranspose(
-            q=q.contiguous(), k=k.contiguous(), v=v.contiguous(), state=layer.ssm[:batch], A_log=weights["A_log"],
-            a=a, dt_bias=weights["dt_bias"], b=b, use_qk_l2norm=True,
-        )  # fmt: skip
-
     errors = {}
-    for name, kernel in (("ours", ours), ("flashinfer", flashinfer)):
+    for name, kernel in (("ours", ours), ("flashinfer", partial(sm90.flashinfer_decode, layer, 0))):
         with reporting_failure(name):
             layer.ssm[:batch].copy_(ssm)
             results = list(tensors_in(kernel()))
@@ -200,8 +183,7 @@ def main() -> None:
     path = parser.parse_args().output
     torch.manual_seed(0)
     facts = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(list(rows(facts)), indent=1) + "\n")
+    sm90.write_as_measured(path, rows(facts))
 
 
 if __name__ == "__main__":
